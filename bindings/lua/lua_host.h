@@ -1,0 +1,62 @@
+/* The policy host: keeps versions of policy scripts, runs their hooks over the live tables and swaps them between two
+   decisions. A script can do nothing but compute: whitelist environment, checked columns, host time and randomness only.
+   Any error in a hook is counted, remembered and answered with GB_POLICY_FAULT, so the core decides by itself.
+   One thread (the loop's) owns a host. LuaJIT appears in bindings/lua only. */
+#ifndef GB_LUA_HOST_H
+#define GB_LUA_HOST_H
+
+#include <stddef.h>
+
+#include "core/serve/server.h"
+
+enum {
+    GB_LUA_SOURCE_MAX = 256 * 1024,    /* bytes of one policy file */
+    GB_LUA_NAME_MAX = 64,
+    GB_LUA_VERSIONS_MAX = 1024,
+};
+
+typedef struct gb_lua_host gb_lua_host;
+
+typedef enum gb_lua_state { GB_LUA_READY, GB_LUA_ACTIVE, GB_LUA_RETIRED } gb_lua_state;
+
+typedef struct gb_lua_info {
+    uint32_t version;                  /* 1.. in order of loading, unique in the host */
+    char name[GB_LUA_NAME_MAX + 1];
+    char sha256[65];                   /* of the source, hex */
+    bool hooks[GB_HOOKS];              /* which the script has (and the load kept) */
+    bool active[GB_HOOKS];             /* for which it decides now */
+    gb_lua_state state;
+    bool builtin;                      /* shipped with gimbal */
+    uint64_t calls, nils, faults;
+    char last_fault[512];              /* "policies/mine.lua:12: ..." or "" */
+} gb_lua_info;
+
+/* Loads the shipped policies (round_robin, fcfs, gimbal) from the binary. The server is borrowed for the host's life. */
+int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);
+void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
+
+/* Compiles and probes a script; the active policies are untouched. name NULL = the script's own, else the file name given in
+   chunk; hook NULL = all hooks of the script. Returns 0 and *version; GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and
+   remedy. */
+int gb_lua_host_load(gb_lua_host *host, uint32_t *version, const char *hook, const char *name, const char *chunk,
+                     const char *source, size_t bytes, gb_error *err);
+int gb_lua_host_load_file(gb_lua_host *host, uint32_t *version, const char *hook, const char *path, gb_error *err);
+int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err);    /* two files of one name: GB_EEXIST */
+
+/* Makes a version decide for one hook (NULL = every hook it has), between two decisions. */
+int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t version, gb_error *err);
+/* By name (newest version of it) or path; used for --policy-select and --policy-order. */
+int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err);
+int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err);    /* C decides again; NULL = all hooks */
+
+uint32_t    gb_lua_host_count(const gb_lua_host *host);
+int         gb_lua_host_info(const gb_lua_host *host, uint32_t index, gb_lua_info *info);          /* GB_ENOTFOUND */
+int         gb_lua_host_find(const gb_lua_host *host, uint32_t version, gb_lua_info *info);        /* GB_ENOTFOUND */
+/* The version active for a hook, or 0 when the C built-in decides. */
+uint32_t    gb_lua_host_active(const gb_lua_host *host, gb_hook hook);
+const char *gb_lua_host_source(const gb_lua_host *host, uint32_t version, size_t *bytes);          /* NULL when unknown */
+
+/* Between decisions, when the loop is idle: a step of garbage collection. */
+void gb_lua_host_idle(gb_lua_host *host);
+
+#endif

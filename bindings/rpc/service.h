@@ -1,0 +1,65 @@
+/* The msgpack-RPC surface without I/O: bytes of a connection go in, bytes to send come out. The method table is the only
+   source of names, parameters and results; docs/rpc.md and api_info are made from it. One thread (the loop's) owns it.
+
+   The driver: accepts a connection -> gb_rpc_open; bytes -> gb_rpc_input; after each turn drains gb_rpc_output; passes every
+   serving event to gb_rpc_event; calls gb_rpc_tick at gb_rpc_deadline. The service calls into the instance's serving core
+   itself (submit, cancel, policies); whoever pumps rounds asks the core afterwards. */
+#ifndef GB_RPC_SERVICE_H
+#define GB_RPC_SERVICE_H
+
+#include "bindings/c/instance.h"
+#include "core/base/time.h"
+
+typedef struct gb_rpc_service gb_rpc_service;
+typedef struct gb_rpc_conn gb_rpc_conn;
+
+enum {
+    GB_RPC_MESSAGE_MAX = 8 << 20,        /* bytes of one message */
+    GB_RPC_DEPTH_MAX = 16,
+    GB_RPC_INFLIGHT_MAX = 64,            /* unanswered calls of one connection */
+    GB_RPC_CONNECTIONS_MAX = 4096,
+    GB_RPC_STREAM_BYTES = 256 << 10,     /* text held for one stream whose reader gives no credit */
+    GB_RPC_BACKLOG_BYTES = 1 << 20,      /* output held for one connection */
+    GB_RPC_WINDOW = 64,                  /* default credit of a stream */
+};
+
+typedef struct gb_rpc_service_options {
+    const char *api_key;         /* NULL = none needed */
+    const char *admin_token;     /* NULL = admin methods only where the connection is trusted */
+    gb_time hello_within;        /* 5 s */
+    gb_time slow_reader;         /* 30 s without credit ends a stream */
+    void (*shutdown)(void *self);    /* the shutdown method was called */
+    void *self;
+} gb_rpc_service_options;
+
+int  gb_rpc_service_new(gb_rpc_service **out, gb_instance *instance, const gb_rpc_service_options *options, gb_error *err);
+void gb_rpc_service_free(gb_rpc_service *service);
+
+/* trusted: a Unix socket with mode 0600 (admin allowed, no key). NULL when there are too many connections. */
+gb_rpc_conn *gb_rpc_open(gb_rpc_service *service, bool trusted, gb_time now);
+void         gb_rpc_close(gb_rpc_conn *conn, gb_time now);    /* aborts its requests */
+
+/* Bytes that arrived. Returns 0, or a status when the connection must be closed after its output is sent (malformed
+   frame, no hello, slow reader). */
+int gb_rpc_input(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time now);
+
+/* Bytes to send: a pointer to what is queued; gb_rpc_sent takes n of them off. */
+const void *gb_rpc_output(gb_rpc_conn *conn, size_t *n);
+void        gb_rpc_sent(gb_rpc_conn *conn, size_t n, gb_time now);
+bool        gb_rpc_wants_close(const gb_rpc_conn *conn);    /* close once the output is drained */
+
+/* A connection that has something to send or wants to close, one after the other; NULL when none. */
+gb_rpc_conn *gb_rpc_next_ready(gb_rpc_service *service);
+void        gb_rpc_set_user(gb_rpc_conn *conn, void *user);
+void       *gb_rpc_user(const gb_rpc_conn *conn);
+
+void    gb_rpc_event(gb_rpc_service *service, const gb_event *event);
+void    gb_rpc_tick(gb_rpc_service *service, gb_time now);
+gb_time gb_rpc_deadline(const gb_rpc_service *service);
+void    gb_rpc_goaway(gb_rpc_service *service, const char *reason, gb_time deadline_in, gb_time now);
+
+/* api_info as JSON or Markdown, for `gimbal api-info` and docs/rpc.md; malloc'd. */
+char *gb_rpc_api_json(void);
+char *gb_rpc_api_markdown(void);
+
+#endif

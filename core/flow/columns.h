@@ -1,0 +1,45 @@
+/* The columns a policy sees: the only source of their names, units and meaning. The C layout (table.h), the FFI text for
+   Lua, the documentation and the api_info answer are made from these lists. Every column is an array of double, so that
+   Lua sees one element type; counts stay exact up to 2^53. Add a column at the end of its list. X(name, unit, meaning). */
+#ifndef GB_FLOW_COLUMNS_H
+#define GB_FLOW_COLUMNS_H
+
+/* One row per engine: its latest trace. Read-only. */
+#define GB_ENGINE_COLUMNS(X) \
+    X(running_prefill_tokens, "tokens", "unfinished prompt tokens of running requests") \
+    X(waiting_prefill_tokens, "tokens", "prompt tokens of waiting requests") \
+    X(pending_tokens, "tokens", "prompt tokens dispatched to the engine that its latest trace has not seen") \
+    X(kv_used_ratio, "0..1", "KV blocks in use over all KV blocks") \
+    X(kv_free_tokens, "tokens", "positions that fit into free KV blocks") \
+    X(moe_pressure, "1 = average", "recent expert tokens on the engine's ranks over the mean of all engines") \
+    X(running, "requests", "requests being served") \
+    X(waiting, "requests", "requests waiting") \
+    X(oldest_wait_ns, "ns", "how long the oldest waiting request has waited") \
+    X(preemptions, "count", "preemptions since start") \
+    X(round_time_ns, "ns", "duration of the engine's latest round") \
+    X(age_ns, "ns", "age of the trace; 0 while nothing is in flight") \
+    X(valid, "0 or 1", "1 once a trace exists") \
+    X(healthy, "0 or 1", "0 when the engine is down")
+
+/* The request that select_engine decides about: one row of scalars. Read-only. */
+#define GB_REQUEST_COLUMNS(X) \
+    X(prompt_tokens, "tokens", "length of the prompt") \
+    X(max_tokens, "tokens", "most tokens it may generate") \
+    X(priority, "class", "lower is more urgent") \
+    X(session, "hash", "affinity hash of the caller's session; 0 = none") \
+    X(deadline_ns, "ns", "time left to its deadline; inf = none")
+
+/* One row per waiting request of one engine. Read-only, but for `key`, which order_queue fills: lower is served first. */
+#define GB_QUEUE_COLUMNS(X) \
+    X(prefill_tokens, "tokens", "tokens still to compute before the first new token") \
+    X(prompt_tokens, "tokens", "length of the prompt") \
+    X(generated_tokens, "tokens", "tokens generated before a preemption") \
+    X(max_tokens, "tokens", "most tokens it may generate") \
+    X(wait_ns, "ns", "time since arrival") \
+    X(priority, "class", "lower is more urgent") \
+    X(deadline_ns, "ns", "time left to its deadline; inf = none") \
+    X(preemptions, "count", "how often it was preempted") \
+    X(promoted, "0 or 1", "1 when it waited longer than the aging threshold and precedes all unpromoted requests") \
+    X(key, "any", "written by order_queue; lower is served first")
+
+#endif

@@ -1,0 +1,43 @@
+/* Where experts live. A slot is rank * slots_per_rank + i; every expert of every layer has at least one home slot, no
+   rank holds an expert twice, and route says which home serves which source. Dispatch consults route for every token. */
+#ifndef GB_FLOW_PLACEMENT_H
+#define GB_FLOW_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/status.h"
+
+typedef struct gb_placement {
+    uint32_t version;
+    uint32_t layers, sources, experts, ranks, slots_per_rank;
+    int32_t *expert_of_slot;    /* [layers][ranks * slots_per_rank] expert, or -1 for an empty slot */
+    int32_t *route;             /* [layers][sources][experts] slot */
+} gb_placement;
+
+/* Memory from the arena; slots_per_rank = experts / ranks + spare (experts must divide: GB_EINVAL). */
+int gb_placement_init(gb_placement *p, gb_arena *arena, uint32_t layers, uint32_t sources, uint32_t experts,
+                      uint32_t ranks, uint32_t spare, gb_error *err);
+void gb_placement_linear(gb_placement *p);    /* expert e on rank e / (experts / ranks), version 1 */
+void gb_placement_copy(gb_placement *to, const gb_placement *from);    /* same shape */
+
+/* Every invariant above; GB_EINVAL and a sentence naming the layer, expert and rank that break it. */
+int gb_placement_check(const gb_placement *p, gb_error *err);
+
+static inline uint32_t gb_placement_slots(const gb_placement *p) { return p->ranks * p->slots_per_rank; }
+static inline int32_t *gb_placement_layer_slots(const gb_placement *p, uint32_t layer)
+{
+    return p->expert_of_slot + (size_t)layer * gb_placement_slots(p);
+}
+static inline int32_t *gb_placement_routes(const gb_placement *p, uint32_t layer, uint32_t source)
+{
+    return p->route + ((size_t)layer * p->sources + source) * p->experts;
+}
+static inline uint32_t gb_placement_rank_of_slot(const gb_placement *p, int32_t slot)
+{
+    return (uint32_t)slot / p->slots_per_rank;
+}
+
+#endif

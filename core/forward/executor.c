@@ -1,0 +1,35 @@
+#include "core/forward/executor.h"
+
+#include "core/base/assert.h"
+
+static void check_batch(const gb_executor_info *info, const gb_batch *batch)
+{
+    uint32_t n_tokens = 0;
+    GB_ASSERT(batch->n_works <= info->max_works);
+    for (uint32_t i = 0; i < batch->n_works; i++) {
+        const gb_work *w = &batch->works[i];
+        GB_ASSERT(w->count >= 1 && w->start + w->count <= w->n_tokens && w->n_tokens <= info->max_positions);
+        GB_ASSERT(w->samples == (w->start + w->count == w->n_tokens));
+        n_tokens += w->count;
+    }
+    GB_ASSERT(n_tokens == batch->n_tokens && n_tokens <= info->max_tokens);
+}
+
+int gb_executor_run(gb_executor *executor, const gb_round *round, gb_result *result)
+{
+    GB_ASSERT(round->n_engines == executor->info.engines);
+    for (uint32_t e = 0; e < round->n_engines; e++) check_batch(&executor->info, &round->batches[e]);
+    result->seq = round->seq;
+    result->status = executor->table->run(executor, round, result);
+    return result->status;
+}
+
+void gb_executor_cancel(gb_executor *executor, uint64_t round_seq, uint32_t engine, uint32_t work)
+{
+    if (executor->table->cancel) executor->table->cancel(executor, round_seq, engine, work);
+}
+
+void gb_executor_free(gb_executor *executor)
+{
+    if (executor) executor->table->free(executor);
+}

@@ -1,0 +1,45 @@
+/* The round seam: something that runs a round, real (forward over a backend's ops) or simulated. Callers use the
+   wrappers, never the table. gb_executor_run blocks and is called by one thread at a time; gb_executor_cancel may be
+   called from another thread while it runs. */
+#ifndef GB_FORWARD_EXECUTOR_H
+#define GB_FORWARD_EXECUTOR_H
+
+#include "core/flow/round.h"
+
+typedef struct gb_executor_info {
+    const char *backend;          /* "cpu" */
+    char kernels[64];             /* which variant runs, for the start-up log: "avx2+fma" */
+    uint32_t engines, ranks;
+    uint32_t moe_layers, experts, experts_per_token;
+    uint32_t vocab, max_positions;    /* positions a sequence can have */
+    uint32_t blocks_per_engine;       /* KV blocks of GB_BLOCK_TOKENS positions */
+    uint32_t max_works, max_tokens;   /* per batch */
+    uint64_t weight_bytes, kv_bytes;  /* resident, packed */
+    uint32_t threads;
+} gb_executor_info;
+
+typedef struct gb_executor gb_executor;
+
+typedef struct gb_executor_table {
+    int  (*run)(gb_executor *executor, const gb_round *round, gb_result *result);
+    void (*cancel)(gb_executor *executor, uint64_t round_seq, uint32_t engine, uint32_t work);    /* optional */
+    void (*free)(gb_executor *executor);
+} gb_executor_table;
+
+/* An executor begins with this; the rest belongs to whoever made it. */
+struct gb_executor {
+    const gb_executor_table *table;
+    gb_executor_info info;
+};
+
+/* Runs every batch of the round to its end and fills the result. Returns result->status: 0, or GB_EDOWN and the like when
+   the round could not be computed (then no sampled token is valid). Asserts the limits of info on the way in. */
+int gb_executor_run(gb_executor *executor, const gb_round *round, gb_result *result);
+
+/* Asks that a work of the running round be dropped; its rows stop at the next layer at the latest, its batch mates are
+   not affected. A stale round_seq is ignored. */
+void gb_executor_cancel(gb_executor *executor, uint64_t round_seq, uint32_t engine, uint32_t work);
+
+void gb_executor_free(gb_executor *executor);
+
+#endif

@@ -1,0 +1,110 @@
+/* The serving core: requests in, rounds out, results in, events out. Sans-I/O: it reads no clock, socket, file or random
+   device; every call that depends on time gets `now` (never going backwards), and everything it wants is polled.
+
+     in    submit, cancel, round_done, tick, set_policy, drain, engine_down
+     out   poll_round, poll_cancel, poll_event, deadline
+
+   One thread owns a server. All memory is taken in gb_server_new; every queue has a capacity and an answer when full.
+   Every accepted request is in exactly one state and ends exactly once, by DONE, FAILED or ABORTED. */
+#ifndef GB_SERVE_SERVER_H
+#define GB_SERVE_SERVER_H
+
+#include "core/flow/event.h"
+#include "core/flow/policy.h"
+#include "core/flow/request.h"
+#include "core/flow/round.h"
+#include "core/model/tokenizer.h"
+
+typedef struct gb_server gb_server;
+
+typedef struct gb_server_options {
+    uint32_t engines, ranks;             /* ranks is a multiple of engines */
+    uint32_t moe_layers, experts;
+    uint32_t vocab, max_model_len;
+    uint32_t max_num_seqs;               /* running requests per engine */
+    uint32_t max_batched_tokens;         /* per engine and round */
+    uint32_t queue_capacity;             /* live requests in the whole server */
+    uint32_t blocks_per_engine;
+    uint32_t max_preemptions;            /* then pinned; 8 */
+    uint32_t max_bypass;                 /* how often a blocked head may be bypassed; 16 */
+    uint32_t window_rounds;              /* rounds in a profiling window; 64 */
+    gb_time aging;                       /* promotion threshold; 5 s */
+    gb_time stale_after;                 /* trace age that makes selection fall back; 1 s */
+    uint64_t seed;                       /* for requests without their own */
+    const gb_tokenizer *tokenizer;       /* may be NULL: events then carry no text; kept by reference */
+    uint32_t n_end_ids;
+    int32_t end_ids[16];
+} gb_server_options;
+
+void gb_server_options_default(gb_server_options *options);    /* the numbers above; shapes stay 0 */
+
+int  gb_server_new(gb_server **out, const gb_server_options *options, gb_error *err);
+void gb_server_free(gb_server *server);
+
+/* --- in --- */
+
+/* Checks, chooses an engine and queues. 0 and *id, or GB_EINVAL, GB_ECONTEXT (can never fit; the sentence has both
+   figures), GB_EFULL, GB_EDRAINING, GB_EDOWN, GB_EDEADLINE. max_tokens is cut to the rest of the context. */
+int gb_server_submit(gb_server *server, gb_request_id *id, const gb_request *request, gb_time now, gb_error *err);
+
+/* Ends a request with ABORTED. GB_ENOTFOUND when it is not live. Its KV blocks are free at once, or when the round that
+   holds them comes back. */
+int gb_server_cancel(gb_server *server, gb_request_id id, gb_time now);
+
+/* The answer to the round handed out by poll_round (same seq). status != 0 fails every request of the round. */
+void gb_server_round_done(gb_server *server, const gb_result *result, gb_time now);
+
+/* Aging, deadlines, windows. Call at gb_server_deadline; calling early is harmless. */
+void gb_server_tick(gb_server *server, gb_time now);
+
+/* Replaces the policy of one hook between two decisions (NULL = built-in). The struct is copied, self is borrowed until the
+   next replacement. */
+void gb_server_set_policy(gb_server *server, gb_hook hook, const gb_policy *policy);
+const gb_policy *gb_server_policy(const gb_server *server, gb_hook hook);    /* the active one; never NULL */
+
+void gb_server_drain(gb_server *server);    /* refuse new requests from now on */
+bool gb_server_draining(const gb_server *server);
+
+/* --- out --- */
+
+gb_time gb_server_deadline(const gb_server *server);                           /* when tick wants to be called, or GB_NEVER */
+bool    gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);    /* false: nothing to do, a round is in flight, or events wait */
+bool    gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);    /* works of the running round to drop */
+bool    gb_server_poll_event(gb_server *server, gb_event *event);
+
+/* --- looking in; all read-only --- */
+
+typedef enum gb_request_state { GB_WAITING, GB_RUNNING, GB_PREEMPTED } gb_request_state;
+
+typedef struct gb_request_info {
+    gb_request_id id;
+    uint64_t tag;
+    gb_request_state state;
+    uint32_t engine, prompt_tokens, computed_tokens, generated_tokens, max_tokens, preemptions;
+    int32_t priority;
+    gb_time arrived;
+} gb_request_info;
+
+typedef struct gb_hook_stats {
+    uint64_t calls, nils, faults;    /* faults: GB_POLICY_FAULT, and answers the core refused */
+} gb_hook_stats;
+
+typedef struct gb_server_stats {
+    uint64_t accepted, refused, finished, failed, aborted, preempted;
+    uint64_t prompt_tokens, generated_tokens, rounds, ordered_dispatches;
+    uint64_t migrations_done, bytes_moved;
+    uint32_t live, running, waiting, blocks_used, blocks_total;
+    gb_hook_stats hooks[GB_HOOKS];
+} gb_server_stats;
+
+const gb_tables       *gb_server_tables(const gb_server *server);      /* fixed address for the server's life */
+const gb_placement    *gb_server_placement(const gb_server *server);
+/* Counts of the latest closed window (or, when reset is not wanted, of the running one), with its bounds. */
+const gb_matrix       *gb_server_window(const gb_server *server, bool running, uint64_t *window_id, gb_time *from, gb_time *to);
+void                   gb_server_stats_get(const gb_server *server, gb_server_stats *stats);
+/* Live requests in slot order: starts with *cursor = 0; false at the end. */
+bool                   gb_server_request_next(const gb_server *server, uint32_t *cursor, gb_request_info *info);
+const gb_server_options *gb_server_options_get(const gb_server *server);
+uint64_t               gb_server_trace_seq(const gb_server *server, uint32_t engine);
+
+#endif

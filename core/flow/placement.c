@@ -13,8 +13,12 @@ int gb_placement_init(gb_placement *p, gb_arena *arena, uint32_t layers, uint32_
     *p = (gb_placement){.layers = layers, .sources = sources, .experts = experts, .ranks = ranks,
                         .slots_per_rank = experts / ranks + spare};
     p->expert_of_slot = GB_ARENA_NEW(arena, int32_t, (size_t)layers * gb_placement_slots(p));
-    p->route = GB_ARENA_NEW(arena, int32_t, (size_t)layers * sources * experts);
-    if (!p->expert_of_slot || !p->route) return gb_fail(err, GB_ENOMEM, "out of memory for the placement table");
+    size_t routes = (size_t)layers * sources * experts;
+    p->route = GB_ARENA_NEW(arena, int32_t, routes);
+    p->other = GB_ARENA_NEW(arena, int32_t, routes);
+    p->other_share = GB_ARENA_NEW(arena, uint16_t, routes);
+    if (!p->expert_of_slot || !p->route || !p->other || !p->other_share)
+        return gb_fail(err, GB_ENOMEM, "out of memory for the placement table");
     gb_placement_linear(p);
     return GB_OK;
 }
@@ -29,7 +33,12 @@ void gb_placement_linear(gb_placement *p)
         for (uint32_t e = 0; e < p->experts; e++) {
             uint32_t slot = e / per_rank * p->slots_per_rank + e % per_rank;
             slots[slot] = (int32_t)e;
-            for (uint32_t s = 0; s < p->sources; s++) gb_placement_routes(p, l, s)[e] = (int32_t)slot;
+            for (uint32_t s = 0; s < p->sources; s++) {
+                size_t i = gb_placement_route_index(p, l, s, e);
+                p->route[i] = (int32_t)slot;
+                p->other[i] = -1;
+                p->other_share[i] = 0;
+            }
         }
     }
 }
@@ -40,7 +49,10 @@ void gb_placement_copy(gb_placement *to, const gb_placement *from)
               to->ranks == from->ranks && to->slots_per_rank == from->slots_per_rank);
     to->version = from->version;
     memcpy(to->expert_of_slot, from->expert_of_slot, (size_t)from->layers * gb_placement_slots(from) * sizeof *to->expert_of_slot);
-    memcpy(to->route, from->route, (size_t)from->layers * from->sources * from->experts * sizeof *to->route);
+    size_t routes = (size_t)from->layers * from->sources * from->experts;
+    memcpy(to->route, from->route, routes * sizeof *to->route);
+    memcpy(to->other, from->other, routes * sizeof *to->other);
+    memcpy(to->other_share, from->other_share, routes * sizeof *to->other_share);
 }
 
 static int check_slots(const gb_placement *p, uint32_t layer, gb_error *err)
@@ -56,15 +68,24 @@ static int check_slots(const gb_placement *p, uint32_t layer, gb_error *err)
     return GB_OK;
 }
 
+static bool holds(const gb_placement *p, const int32_t *slots, int32_t slot, uint32_t expert)
+{
+    return slot >= 0 && slot < (int32_t)gb_placement_slots(p) && slots[slot] == (int32_t)expert;
+}
+
 static int check_routes(const gb_placement *p, uint32_t layer, gb_error *err)
 {
     const int32_t *slots = gb_placement_layer_slots(p, layer);
     for (uint32_t s = 0; s < p->sources; s++) {
         const int32_t *route = gb_placement_routes(p, layer, s);
         for (uint32_t e = 0; e < p->experts; e++) {
-            bool in_range = route[e] >= 0 && route[e] < (int32_t)gb_placement_slots(p);
-            if (!in_range || slots[route[e]] != (int32_t)e)
+            size_t i = gb_placement_route_index(p, layer, s, e);
+            if (!holds(p, slots, route[e], e))
                 return gb_fail(err, GB_EINVAL, "placement: layer %u source %u sends expert %u to slot %d, which does not hold it", layer, s, e, route[e]);
+            if (p->other[i] < 0 && p->other_share[i] != 0)
+                return gb_fail(err, GB_EINVAL, "placement: layer %u source %u splits expert %u without a second slot", layer, s, e);
+            if (p->other[i] >= 0 && !holds(p, slots, p->other[i], e))
+                return gb_fail(err, GB_EINVAL, "placement: layer %u source %u splits expert %u to slot %d, which does not hold it", layer, s, e, p->other[i]);
         }
     }
     return GB_OK;

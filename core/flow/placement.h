@@ -1,5 +1,7 @@
 /* Where experts live. A slot is rank * slots_per_rank + i; every expert of every layer has at least one home slot, no
-   rank holds an expert twice, and route says which home serves which source. Dispatch consults route for every token. */
+   rank holds an expert twice, and route says which home serves which source. Dispatch consults route for every token.
+   Where an expert has several homes, a source may split its tokens between two of them: `other` is the second slot and
+   other_share the part of 65536 token hashes that go there. */
 #ifndef GB_FLOW_PLACEMENT_H
 #define GB_FLOW_PLACEMENT_H
 
@@ -8,13 +10,18 @@
 #include <stdint.h>
 
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "core/base/status.h"
+
+enum { GB_SHARES = 65536 };    /* the parts that other_share counts */
 
 typedef struct gb_placement {
     uint32_t version;
     uint32_t layers, sources, experts, ranks, slots_per_rank;
     int32_t *expert_of_slot;    /* [layers][ranks * slots_per_rank] expert, or -1 for an empty slot */
     int32_t *route;             /* [layers][sources][experts] slot */
+    int32_t *other;             /* [layers][sources][experts] second slot, or -1 */
+    uint16_t *other_share;      /* [layers][sources][experts] of GB_SHARES; 0 where other is -1 */
 } gb_placement;
 
 /* Memory from the arena; slots_per_rank = experts / ranks + spare (experts must divide: GB_EINVAL). */
@@ -34,6 +41,18 @@ static inline int32_t *gb_placement_layer_slots(const gb_placement *p, uint32_t 
 static inline int32_t *gb_placement_routes(const gb_placement *p, uint32_t layer, uint32_t source)
 {
     return p->route + ((size_t)layer * p->sources + source) * p->experts;
+}
+static inline size_t gb_placement_route_index(const gb_placement *p, uint32_t layer, uint32_t source, uint32_t expert)
+{
+    return ((size_t)layer * p->sources + source) * p->experts + expert;
+}
+/* The slot that serves one token. The hash names the token itself (its text position and id, not its row in the batch),
+   so that neither padding nor arrival chooses a replica. */
+static inline int32_t gb_placement_slot(const gb_placement *p, uint32_t layer, uint32_t source, uint32_t expert, uint64_t token_hash)
+{
+    size_t i = gb_placement_route_index(p, layer, source, expert);
+    if (p->other[i] < 0 || gb_mix64(token_hash + expert) >> 48 >= p->other_share[i]) return p->route[i];
+    return p->other[i];
 }
 static inline uint32_t gb_placement_rank_of_slot(const gb_placement *p, int32_t slot)
 {

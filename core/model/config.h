@@ -8,8 +8,19 @@
 #include <stdint.h>
 
 #include "core/base/status.h"
+#include "core/flow/ids.h"    /* GB_EXPERTS_MAX */
 
-enum { GB_LAYERS_MAX = 512, GB_END_IDS_MAX = 16 };
+/* What a config may ask for at most; a larger number is a damaged file, not a model. */
+enum {
+    GB_LAYERS_MAX = 512,
+    GB_VOCAB_MAX = 1 << 22,
+    GB_HIDDEN_MAX = 1 << 16,
+    GB_HEADS_MAX = 1024,
+    GB_HEAD_DIM_MAX = 1024,
+    GB_INTERMEDIATE_MAX = 1 << 20,
+    GB_POSITIONS_MAX = 1 << 24,
+    GB_END_IDS_MAX = 16,
+};
 
 typedef enum gb_dtype { GB_BF16, GB_F16, GB_F32 } gb_dtype;
 
@@ -40,7 +51,7 @@ typedef struct gb_model_config {
     uint32_t max_positions;
     float norm_epsilon;
     gb_rope rope;
-    gb_dtype dtype;                               /* torch_dtype / dtype */
+    gb_dtype dtype;                               /* torch_dtype / dtype; float32, which loses nothing, when absent */
     int32_t bos_id;                               /* -1 = none */
     uint32_t n_end_ids;
     int32_t end_ids[GB_END_IDS_MAX];
@@ -62,6 +73,7 @@ int gb_model_config_parse(gb_model_config *config, const char *json, size_t byte
 
 /* Read DIR/generation_config.json; a missing file is fine (all absent). */
 int gb_generation_config_load(gb_generation_config *generation, const char *dir, gb_error *err);
+int gb_generation_config_parse(gb_generation_config *generation, const char *json, size_t bytes, const char *name, gb_error *err);
 
 /* Parameters in all and per token (embeddings and head counted once each when untied). */
 uint64_t gb_model_config_parameters(const gb_model_config *config);

@@ -24,6 +24,7 @@ typedef struct gb_sampling {
     float presence_penalty;      /* [-2, 2], on generated tokens */
     float frequency_penalty;     /* [-2, 2], on generated tokens */
     float repetition_penalty;    /* (0, 10], on prompt and generated tokens; 1 = off */
+    bool has_seed;               /* false: the server draws the seed when the request enters it */
     uint64_t seed;
     int32_t logprobs;            /* -1 = none, else how many of the most likely tokens to report beside the chosen one */
     uint32_t max_tokens;         /* >= 1 */

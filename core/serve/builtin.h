@@ -2,6 +2,8 @@
 #ifndef GB_SERVE_BUILTIN_H
 #define GB_SERVE_BUILTIN_H
 
+#include <stdbool.h>
+
 #include "core/flow/policy.h"
 
 typedef struct gb_pressure_params {
@@ -16,6 +18,9 @@ void gb_pressure_params_default(gb_pressure_params *params);
 /* Algorithm 1 (self = const gb_pressure_params *) and Algorithm 2 (key = prefill tokens; self unused). */
 int gb_builtin_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now);
 int gb_builtin_order(void *self, gb_queue_table *queue, gb_time now);
+
+/* Every engine that is up has a trace no older than stale_after_ns. */
+bool gb_builtin_traces_fresh(const gb_engine_table *engines, double stale_after_ns);
 
 /* Ordered dispatch: engines->next, skipping engines that are down; GB_POLICY_NIL when all are. */
 int gb_builtin_ordered(const gb_engine_table *engines);

@@ -1,7 +1,7 @@
 /* The serving core: requests in, rounds out, results in, events out. Sans-I/O: it reads no clock, socket, file or random
    device; every call that depends on time gets `now` (never going backwards), and everything it wants is polled.
 
-     in    submit, cancel, round_done, tick, set_policy, drain, engine_down
+     in    submit, cancel, round_done, tick, set_policy, engine_down, engine_up, drain
      out   poll_round, poll_cancel, poll_event, deadline
 
    One thread owns a server. All memory is taken in gb_server_new; every queue has a capacity and an answer when full.
@@ -17,13 +17,22 @@
 
 typedef struct gb_server gb_server;
 
+enum {
+    GB_SERVER_MODEL_LEN_MAX = 1 << 20,
+    GB_SERVER_SEQS_MAX = 4096,
+    GB_SERVER_BATCHED_TOKENS_MAX = 1 << 16,
+    GB_SERVER_QUEUE_MAX = 1 << 16,
+    GB_SERVER_BLOCKS_MAX = INT32_MAX,
+    GB_SERVER_END_IDS_MAX = 16,
+};
+
 typedef struct gb_server_options {
     uint32_t engines, ranks;             /* ranks is a multiple of engines */
     uint32_t moe_layers, experts;
     uint32_t vocab, max_model_len;
-    uint32_t max_num_seqs;               /* running requests per engine */
-    uint32_t max_batched_tokens;         /* per engine and round */
-    uint32_t queue_capacity;             /* live requests in the whole server */
+    uint32_t max_num_seqs;               /* running requests per engine, at most max_batched_tokens of them; 64 */
+    uint32_t max_batched_tokens;         /* per engine and round; 512 */
+    uint32_t queue_capacity;             /* live requests in the whole server; 4096 */
     uint32_t blocks_per_engine;
     uint32_t max_preemptions;            /* then pinned; 8 */
     uint32_t max_bypass;                 /* how often a blocked head may be bypassed; 16 */
@@ -33,7 +42,7 @@ typedef struct gb_server_options {
     uint64_t seed;                       /* for requests without their own */
     const gb_tokenizer *tokenizer;       /* may be NULL: events then carry no text; kept by reference */
     uint32_t n_end_ids;
-    int32_t end_ids[16];
+    int32_t end_ids[GB_SERVER_END_IDS_MAX];
 } gb_server_options;
 
 void gb_server_options_default(gb_server_options *options);    /* the numbers above; shapes stay 0 */
@@ -43,15 +52,17 @@ void gb_server_free(gb_server *server);
 
 /* --- in --- */
 
-/* Checks, chooses an engine and queues. 0 and *id, or GB_EINVAL, GB_ECONTEXT (can never fit; the sentence has both
-   figures), GB_EFULL, GB_EDRAINING, GB_EDOWN, GB_EDEADLINE. max_tokens is cut to the rest of the context. */
+/* Checks, chooses an engine and queues. 0 and *id, or GB_EINVAL, GB_EUNSUPPORTED (stop strings without a tokenizer),
+   GB_ECONTEXT (can never fit; the sentence has both figures), GB_EFULL, GB_EDRAINING, GB_EDOWN, GB_EDEADLINE. max_tokens is
+   cut to the rest of the context and of the KV cache of one engine. A slot counts as taken until the end was polled. */
 int gb_server_submit(gb_server *server, gb_request_id *id, const gb_request *request, gb_time now, gb_error *err);
 
 /* Ends a request with ABORTED. GB_ENOTFOUND when it is not live. Its KV blocks are free at once, or when the round that
    holds them comes back. */
 int gb_server_cancel(gb_server *server, gb_request_id id, gb_time now);
 
-/* The answer to the round handed out by poll_round (same seq). status != 0 fails every request of the round. */
+/* The answer to the round handed out by poll_round (same seq). status != 0 fails every request of the round; GB_EDOWN also
+   takes every engine down (all of them took part in the round). */
 void gb_server_round_done(gb_server *server, const gb_result *result, gb_time now);
 
 /* Aging, deadlines, windows. Call at gb_server_deadline; calling early is harmless. */
@@ -61,6 +72,10 @@ void gb_server_tick(gb_server *server, gb_time now);
    next replacement. */
 void gb_server_set_policy(gb_server *server, gb_hook hook, const gb_policy *policy);
 const gb_policy *gb_server_policy(const gb_server *server, gb_hook hook);    /* the active one; never NULL */
+
+/* An engine is lost: its requests end with FAILED(GB_EDOWN), it gets none until it is up again. */
+void gb_server_engine_down(gb_server *server, uint32_t engine, gb_time now);
+void gb_server_engine_up(gb_server *server, uint32_t engine);
 
 void gb_server_drain(gb_server *server);    /* refuse new requests from now on */
 bool gb_server_draining(const gb_server *server);
@@ -91,7 +106,9 @@ typedef struct gb_hook_stats {
 
 typedef struct gb_server_stats {
     uint64_t accepted, refused, finished, failed, aborted, preempted;
-    uint64_t prompt_tokens, generated_tokens, rounds, ordered_dispatches;
+    uint64_t prompt_tokens;         /* of requests that have their first token */
+    uint64_t generated_tokens, rounds;
+    uint64_t ordered_dispatches;    /* engines taken in rotation while traces were missing or stale */
     uint64_t migrations_done, bytes_moved;
     uint32_t live, running, waiting, blocks_used, blocks_total;
     gb_hook_stats hooks[GB_HOOKS];

@@ -13,4 +13,6 @@ typedef struct gb_embedded_file {
 extern const gb_embedded_file gb_embedded_files[];
 extern const unsigned gb_embedded_count;
 
+const gb_embedded_file *gb_embedded_find(const char *name);    /* NULL when there is none */
+
 #endif

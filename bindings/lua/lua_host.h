@@ -12,12 +12,19 @@
 enum {
     GB_LUA_SOURCE_MAX = 256 * 1024,    /* bytes of one policy file */
     GB_LUA_NAME_MAX = 64,
-    GB_LUA_VERSIONS_MAX = 1024,
+    GB_LUA_VERSIONS_MAX = 1024,        /* kept; then the oldest that does not decide is forgotten */
+    GB_LUA_WARM_MAX = 4,               /* versions that do not decide, but keep their VM ready */
 };
 
 typedef struct gb_lua_host gb_lua_host;
 
-typedef enum gb_lua_state { GB_LUA_READY, GB_LUA_ACTIVE, GB_LUA_RETIRED } gb_lua_state;
+typedef enum gb_lua_state {
+    GB_LUA_READY,      /* has a VM and can decide at once */
+    GB_LUA_ACTIVE,     /* decides for at least one hook */
+    GB_LUA_RETIRED,    /* only its source is kept; activating it builds a VM again */
+} gb_lua_state;
+
+const char *gb_lua_state_name(gb_lua_state state);    /* "ready", "active", "retired" */
 
 typedef struct gb_lua_info {
     uint32_t version;                  /* 1.. in order of loading, unique in the host */
@@ -28,24 +35,27 @@ typedef struct gb_lua_info {
     gb_lua_state state;
     bool builtin;                      /* shipped with gimbal */
     uint64_t calls, nils, faults;
-    char last_fault[512];              /* "policies/mine.lua:12: ..." or "" */
+    char last_fault[1024];             /* "policies/mine.lua:12: why" and a traceback, one frame a line; or "" */
 } gb_lua_info;
 
 /* Loads the shipped policies (round_robin, fcfs, gimbal) from the binary. The server is borrowed for the host's life. */
 int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);
 void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
 
-/* Compiles and probes a script; the active policies are untouched. name NULL = the script's own, else the file name given in
-   chunk; hook NULL = all hooks of the script. Returns 0 and *version; GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and
+/* Compiles and probes a script; the active policies are untouched. name NULL = the script's own, else the file name of chunk
+   without .lua; hook NULL = all hooks of the script; chunk is how errors name it, NULL = "policy". Returns 0 and *version; GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and
    remedy. */
 int gb_lua_host_load(gb_lua_host *host, uint32_t *version, const char *hook, const char *name, const char *chunk,
                      const char *source, size_t bytes, gb_error *err);
 int gb_lua_host_load_file(gb_lua_host *host, uint32_t *version, const char *hook, const char *path, gb_error *err);
-int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err);    /* two files of one name: GB_EEXIST */
+/* Every *.lua of a directory in order of file names, all of them or none. GB_EEXIST when two files make policies of one name,
+   GB_EINVAL when a link leads out of the directory. */
+int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err);
 
 /* Makes a version decide for one hook (NULL = every hook it has), between two decisions. */
 int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t version, gb_error *err);
-/* By name (newest version of it) or path; used for --policy-select and --policy-order. */
+/* By name (newest version of it; "builtin" is the C policy) or path of a .lua file; used for --policy-select and
+   --policy-order. GB_ENOTFOUND with the nearest name. */
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err);
 int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err);    /* C decides again; NULL = all hooks */
 

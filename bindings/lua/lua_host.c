@@ -1,0 +1,511 @@
+#include "bindings/lua/lua_host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bindings/lua/embedded.h"
+#include "bindings/lua/lua_file.h"
+#include "bindings/lua/lua_policy.h"
+#include "core/base/assert.h"
+#include "core/base/log.h"
+#include "core/base/nearest.h"
+#include "core/base/sha256.h"
+
+enum { CHUNK_BYTES = 256, LONGEST_NAME_LIST = 256 };
+
+typedef struct version {
+    uint32_t number;
+    char name[GB_LUA_NAME_MAX + 1];
+    char chunk[CHUNK_BYTES];
+    char sha256[GB_SHA256_HEX + 1];
+    bool hooks[GB_HOOKS];        /* kept by the load */
+    bool builtin;
+    char *source;
+    size_t bytes;
+    gb_lua_policy *policy;       /* NULL: retired */
+    uint64_t last_used;          /* by host->uses; the coldest VM goes first */
+    gb_lua_counts counts;
+} version;
+
+struct gb_lua_host {
+    gb_server *server;
+    uint64_t seed, uses;
+    uint32_t next_number;
+    uint32_t n_versions;
+    version *versions[GB_LUA_VERSIONS_MAX];    /* in order of number */
+    uint32_t active[GB_HOOKS];                 /* number, or 0 for the built-in */
+};
+
+const char *gb_lua_state_name(gb_lua_state state)
+{
+    static const char *const names[] = {"ready", "active", "retired"};
+    return names[state];
+}
+
+/* ---- looking up ---- */
+
+static version *find(const gb_lua_host *host, uint32_t number)
+{
+    for (uint32_t i = 0; i < host->n_versions; i++) {
+        if (host->versions[i]->number == number) return host->versions[i];
+    }
+    return NULL;
+}
+
+static version *find_newest(const gb_lua_host *host, const char *name)
+{
+    for (uint32_t i = host->n_versions; i-- > 0;) {
+        if (strcmp(host->versions[i]->name, name) == 0) return host->versions[i];
+    }
+    return NULL;
+}
+
+static bool is_active(const gb_lua_host *host, const version *v)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (host->active[hook] == v->number) return true;
+    }
+    return false;
+}
+
+/* GB_HOOKS stands for all of them. */
+static int parse_hook(int *hook, const char *name, gb_error *err)
+{
+    *hook = GB_HOOKS;
+    if (!name) return GB_OK;
+    for (*hook = 0; *hook < GB_HOOKS; (*hook)++) {
+        if (strcmp(name, gb_hook_name((gb_hook)*hook)) == 0) return GB_OK;
+    }
+    return gb_fail(err, GB_EINVAL, "\"%.64s\" is no hook; hooks are select_engine and order_queue", name);
+}
+
+static int unknown_version(uint32_t number, gb_error *err)
+{
+    return gb_fail(err, GB_ENOTFOUND, "there is no policy version %u; policy_list shows them all", number);
+}
+
+static int unknown_name(const gb_lua_host *host, const char *name, gb_error *err)
+{
+    gb_nearest nearest = gb_nearest_to(name);
+    for (uint32_t i = 0; i < host->n_versions; i++) gb_nearest_offer(&nearest, host->versions[i]->name);
+    const char *found = gb_nearest_found(&nearest);
+    if (found) return gb_fail(err, GB_ENOTFOUND, "there is no policy \"%.64s\"; did you mean %s?", name, found);
+    return gb_fail(err, GB_ENOTFOUND, "there is no policy \"%.64s\"; name a loaded policy, builtin, or a .lua file", name);
+}
+
+/* ---- versions ---- */
+
+static void free_version(version *v)
+{
+    if (!v) return;
+    gb_lua_policy_free(v->policy);
+    free(v->source);
+    free(v);
+}
+
+/* The seed of gimbal.random depends on the script, not on what was loaded before it. */
+static uint64_t seed_of(const gb_lua_host *host, const version *v)
+{
+    char digits[17];
+    snprintf(digits, sizeof digits, "%.16s", v->sha256);
+    return gb_mix64(host->seed ^ strtoull(digits, NULL, 16));
+}
+
+static int build(gb_lua_host *host, version *v, gb_error *err)
+{
+    const gb_server_options *options = gb_server_options_get(host->server);
+    gb_lua_script script = {.chunk = v->chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
+    gb_lua_vm_options_default(&script.vm);
+    script.vm.seed = seed_of(host, v);
+    script.vm.stale_after_ns = (double)options->stale_after;
+    script.vm.aging_ns = (double)options->aging;
+    return gb_lua_policy_new(&v->policy, &script, &v->counts, err);
+}
+
+static void forget(gb_lua_host *host, uint32_t index)
+{
+    free_version(host->versions[index]);
+    host->n_versions--;
+    memmove(host->versions + index, host->versions + index + 1, (host->n_versions - index) * sizeof *host->versions);
+}
+
+static void make_room(gb_lua_host *host)
+{
+    for (uint32_t i = 0; host->n_versions == GB_LUA_VERSIONS_MAX; i++) {
+        if (!host->versions[i]->builtin && !is_active(host, host->versions[i])) forget(host, i);
+    }
+}
+
+/* Keeps the VMs that decide and the GB_LUA_WARM_MAX most recent others. */
+static void retire_the_coldest(gb_lua_host *host)
+{
+    for (;;) {
+        version *coldest = NULL;
+        uint32_t warm = 0;
+        for (uint32_t i = 0; i < host->n_versions; i++) {
+            version *v = host->versions[i];
+            if (!v->policy || is_active(host, v)) continue;
+            warm++;
+            if (!coldest || v->last_used < coldest->last_used) coldest = v;
+        }
+        if (warm <= GB_LUA_WARM_MAX) return;
+        gb_lua_policy_free(coldest->policy);
+        coldest->policy = NULL;
+    }
+}
+
+/* ---- names ---- */
+
+static bool is_name_character(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+}
+
+static bool is_valid_name(const char *name)
+{
+    size_t n = 0;
+    while (is_name_character(name[n])) n++;
+    return n > 0 && name[n] == 0 && n <= GB_LUA_NAME_MAX && strcmp(name, "builtin") != 0;
+}
+
+static void name_of_file(char *name, size_t capacity, const char *chunk)
+{
+    const char *slash = strrchr(chunk, '/');
+    snprintf(name, capacity, "%s", slash ? slash + 1 : chunk);
+    size_t n = strlen(name);
+    if (n > 4 && strcmp(name + n - 4, ".lua") == 0) name[n - 4] = 0;
+}
+
+static int name_version(version *v, const char *name, gb_error *err)
+{
+    char chosen[CHUNK_BYTES];
+    const char *own = gb_lua_policy_name(v->policy);
+    if (name || *own) snprintf(chosen, sizeof chosen, "%s", name ? name : own);
+    else name_of_file(chosen, sizeof chosen, v->chunk);
+    if (!is_valid_name(chosen)) {
+        return gb_fail(err, GB_EINVAL, "%s: \"%.80s\" is no policy name; use 1 to %d letters, digits, '_', '-' or '.', and not \"builtin\"",
+                       v->chunk, chosen, GB_LUA_NAME_MAX);
+    }
+    memcpy(v->name, chosen, strlen(chosen) + 1);
+    return GB_OK;
+}
+
+/* ---- loading ---- */
+
+static int keep_hooks(version *v, int only, gb_error *err)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++)
+        v->hooks[hook] = gb_lua_policy_has(v->policy, (gb_hook)hook) && (only == GB_HOOKS || only == hook);
+    if (only == GB_HOOKS || v->hooks[only]) return GB_OK;
+    return gb_fail(err, GB_EINVAL, "%s has no %s", v->chunk, gb_hook_name((gb_hook)only));
+}
+
+static int new_version(version **out, const char *chunk, const char *source, size_t bytes, gb_error *err)
+{
+    version *v = calloc(1, sizeof *v);
+    if (!v || !(v->source = malloc(bytes + 1))) {
+        free_version(v);
+        return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
+    }
+    memcpy(v->source, source, bytes);
+    v->source[bytes] = 0;
+    v->bytes = bytes;
+    snprintf(v->chunk, sizeof v->chunk, "%s", chunk);
+    gb_sha256_hex(v->sha256, source, bytes);
+    *out = v;
+    return GB_OK;
+}
+
+static void add_version(gb_lua_host *host, version *v)
+{
+    make_room(host);
+    v->number = host->next_number++;
+    v->last_used = ++host->uses;
+    host->versions[host->n_versions++] = v;
+    gb_lua_policy_label(v->policy, v->name, v->number);
+    retire_the_coldest(host);
+}
+
+int gb_lua_host_load(gb_lua_host *host, uint32_t *number, const char *hook, const char *name, const char *chunk,
+                     const char *source, size_t bytes, gb_error *err)
+{
+    if (!chunk) chunk = "policy";
+    int only;
+    int status = parse_hook(&only, hook, err);
+    if (status) return status;
+    if (bytes > GB_LUA_SOURCE_MAX)
+        return gb_fail(err, GB_ETOOBIG, "%s has %zu bytes; a policy has at most %d", chunk, bytes, GB_LUA_SOURCE_MAX);
+    if ((status = gb_lua_text_check(chunk, source, bytes, err))) return status;
+    version *v = NULL;
+    if ((status = new_version(&v, chunk, source, bytes, err))) return status;
+    status = build(host, v, err);
+    if (!status) status = keep_hooks(v, only, err);
+    if (!status) status = name_version(v, name, err);
+    if (status) {
+        free_version(v);
+        return status;
+    }
+    add_version(host, v);
+    *number = v->number;
+    return GB_OK;
+}
+
+int gb_lua_host_load_file(gb_lua_host *host, uint32_t *number, const char *hook, const char *path, gb_error *err)
+{
+    gb_lua_text text;
+    int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
+    if (status) return status;
+    status = gb_lua_host_load(host, number, hook, NULL, path, text.data, text.bytes, err);
+    gb_lua_text_free(&text);
+    return status;
+}
+
+/* ---- a directory ---- */
+
+static int is_policy_file(const struct dirent *entry)
+{
+    size_t n = strlen(entry->d_name);
+    return entry->d_name[0] != '.' && n > 4 && strcmp(entry->d_name + n - 4, ".lua") == 0;
+}
+
+static int check_stays_inside(const char *real_dir, const char *path, gb_error *err)
+{
+    char real[PATH_MAX];
+    if (!realpath(path, real)) return gb_fail(err, GB_EIO, "%s cannot be opened: %s", path, strerror(errno));
+    size_t n = strlen(real_dir);
+    if (strncmp(real, real_dir, n) == 0 && (real[n] == '/' || strcmp(real_dir, "/") == 0)) return GB_OK;
+    return gb_fail(err, GB_EINVAL, "%s is a link out of the policy directory, to %s; copy the file into it", path, real);
+}
+
+static int load_entry(gb_lua_host *host, const char *dir, const char *real_dir, const char *entry, uint32_t first, gb_error *err)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", dir, entry) >= (int)sizeof path)
+        return gb_fail(err, GB_EINVAL, "%s/%s: the path is too long", dir, entry);
+    uint32_t number;
+    int status = check_stays_inside(real_dir, path, err);
+    if (!status) status = gb_lua_host_load_file(host, &number, NULL, path, err);
+    if (status) return status;
+    const version *v = find(host, number);
+    for (uint32_t i = 0; i < host->n_versions; i++) {
+        const version *other = host->versions[i];
+        if (other->number >= first && other != v && strcmp(other->name, v->name) == 0)
+            return gb_fail(err, GB_EEXIST, "%s and %s both make a policy named %s; rename one", other->chunk, path, v->name);
+    }
+    return GB_OK;
+}
+
+int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err)
+{
+    char real_dir[PATH_MAX];
+    struct dirent **entries = NULL;
+    int n = realpath(dir, real_dir) ? scandir(dir, &entries, is_policy_file, alphasort) : -1;
+    if (n < 0) {
+        return gb_fail(err, errno == ENOENT ? GB_ENOTFOUND : GB_EIO, "the policy directory %s cannot be read: %s", dir, strerror(errno));
+    }
+    uint32_t first = host->next_number;
+    int status = GB_OK;
+    for (int i = 0; i < n; i++) {
+        if (!status) status = load_entry(host, dir, real_dir, entries[i]->d_name, first, err);
+        free(entries[i]);
+    }
+    free(entries);
+    while (status && host->n_versions && host->versions[host->n_versions - 1]->number >= first) forget(host, host->n_versions - 1);
+    return status;
+}
+
+/* ---- deciding ---- */
+
+static void hand_over(gb_lua_host *host, gb_hook hook, version *v)
+{
+    gb_policy policy = {.name = v->name, .version = v->number, .self = v->policy};
+    if (hook == GB_HOOK_SELECT) policy.select_engine = gb_lua_policy_select;
+    else policy.order_queue = gb_lua_policy_order;
+    gb_server_set_policy(host->server, hook, &policy);
+    host->active[hook] = v->number;
+    gb_log(GB_LOG_INFO, "policy %s v%u decides %s (sha256 %.12s)", v->name, v->number, gb_hook_name(hook), v->sha256);
+}
+
+static int activate(gb_lua_host *host, int only, version *v, gb_error *err)
+{
+    if (only != GB_HOOKS && !v->hooks[only])
+        return gb_fail(err, GB_EINVAL, "policy %s v%u has no %s", v->name, v->number, gb_hook_name((gb_hook)only));
+    if (!v->policy) {
+        int status = build(host, v, err);
+        if (status) return status;
+        gb_lua_policy_label(v->policy, v->name, v->number);
+    }
+    v->last_used = ++host->uses;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (v->hooks[hook] && (only == GB_HOOKS || only == hook)) hand_over(host, (gb_hook)hook, v);
+    }
+    retire_the_coldest(host);
+    return GB_OK;
+}
+
+int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t number, gb_error *err)
+{
+    int only;
+    int status = parse_hook(&only, hook, err);
+    if (status) return status;
+    version *v = find(host, number);
+    return v ? activate(host, only, v, err) : unknown_version(number, err);
+}
+
+int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err)
+{
+    int only;
+    int status = parse_hook(&only, hook, err);
+    if (status) return status;
+    for (int h = 0; h < GB_HOOKS; h++) {
+        if (only != GB_HOOKS && only != h) continue;
+        gb_server_set_policy(host->server, (gb_hook)h, NULL);
+        if (host->active[h]) gb_log(GB_LOG_INFO, "the built-in policy decides %s", gb_hook_name((gb_hook)h));
+        host->active[h] = 0;
+    }
+    retire_the_coldest(host);
+    return GB_OK;
+}
+
+static bool is_path(const char *text)
+{
+    size_t n = strlen(text);
+    return strchr(text, '/') || (n > 4 && strcmp(text + n - 4, ".lua") == 0);
+}
+
+/* A file named for two hooks becomes one version, and one VM. */
+static version *find_same(gb_lua_host *host, const char *chunk, const gb_lua_text *text)
+{
+    char sha256[GB_SHA256_HEX + 1];
+    gb_sha256_hex(sha256, text->data, text->bytes);
+    for (uint32_t i = host->n_versions; i-- > 0;) {
+        version *v = host->versions[i];
+        if (strcmp(v->sha256, sha256) == 0 && strcmp(v->chunk, chunk) == 0) return v;
+    }
+    return NULL;
+}
+
+static int version_of_file(gb_lua_host *host, version **out, const char *path, gb_error *err)
+{
+    gb_lua_text text;
+    int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
+    if (status) return status;
+    uint32_t number = 0;
+    *out = find_same(host, path, &text);
+    if (!*out) status = gb_lua_host_load(host, &number, NULL, NULL, path, text.data, text.bytes, err);
+    if (number) *out = find(host, number);
+    gb_lua_text_free(&text);
+    return status;
+}
+
+int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err)
+{
+    if (strcmp(name_or_path, "builtin") == 0) return gb_lua_host_builtin(host, hook, err);
+    int only;
+    int status = parse_hook(&only, hook, err);
+    if (status) return status;
+    version *v = find_newest(host, name_or_path);
+    if (!v && !is_path(name_or_path)) return unknown_name(host, name_or_path, err);
+    if (!v) status = version_of_file(host, &v, name_or_path, err);
+    return status ? status : activate(host, only, v, err);
+}
+
+/* ---- life ---- */
+
+static int load_shipped(gb_lua_host *host, gb_error *err)
+{
+    for (unsigned i = 0; i < gb_embedded_count; i++) {
+        const gb_embedded_file *file = &gb_embedded_files[i];
+        if (strncmp(file->name, "lua/policies/", 13) != 0) continue;
+        uint32_t number;
+        int status = gb_lua_host_load(host, &number, NULL, NULL, file->name, file->data, file->bytes, err);
+        if (status) return status;
+        find(host, number)->builtin = true;
+    }
+    return GB_OK;
+}
+
+int gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err)
+{
+    gb_lua_host *host = calloc(1, sizeof *host);
+    if (!host) return gb_fail(err, GB_ENOMEM, "out of memory for the policy host");
+    host->server = server;
+    host->seed = seed;
+    host->next_number = 1;
+    int status = load_shipped(host, err);
+    if (status) {
+        gb_lua_host_free(host);
+        return status;
+    }
+    *out = host;
+    return GB_OK;
+}
+
+void gb_lua_host_free(gb_lua_host *host)
+{
+    if (!host) return;
+    for (int hook = 0; hook < GB_HOOKS; hook++) gb_server_set_policy(host->server, (gb_hook)hook, NULL);
+    while (host->n_versions) forget(host, host->n_versions - 1);
+    free(host);
+}
+
+/* ---- looking in ---- */
+
+static void fill_info(const gb_lua_host *host, const version *v, gb_lua_info *info)
+{
+    *info = (gb_lua_info){
+        .version = v->number,
+        .state = is_active(host, v) ? GB_LUA_ACTIVE : v->policy ? GB_LUA_READY : GB_LUA_RETIRED,
+        .builtin = v->builtin,
+        .calls = v->counts.calls,
+        .nils = v->counts.nils,
+        .faults = v->counts.faults,
+    };
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        info->hooks[hook] = v->hooks[hook];
+        info->active[hook] = host->active[hook] == v->number;
+    }
+    memcpy(info->name, v->name, sizeof info->name);
+    memcpy(info->sha256, v->sha256, sizeof info->sha256);
+    _Static_assert(sizeof info->last_fault == sizeof v->counts.last_fault, "a fault is shown whole");
+    memcpy(info->last_fault, v->counts.last_fault, sizeof info->last_fault);
+}
+
+uint32_t gb_lua_host_count(const gb_lua_host *host) { return host->n_versions; }
+
+int gb_lua_host_info(const gb_lua_host *host, uint32_t index, gb_lua_info *info)
+{
+    if (index >= host->n_versions) return GB_ENOTFOUND;
+    fill_info(host, host->versions[index], info);
+    return GB_OK;
+}
+
+int gb_lua_host_find(const gb_lua_host *host, uint32_t number, gb_lua_info *info)
+{
+    const version *v = find(host, number);
+    if (!v) return GB_ENOTFOUND;
+    fill_info(host, v, info);
+    return GB_OK;
+}
+
+uint32_t gb_lua_host_active(const gb_lua_host *host, gb_hook hook) { return host->active[hook]; }
+
+const char *gb_lua_host_source(const gb_lua_host *host, uint32_t number, size_t *bytes)
+{
+    const version *v = find(host, number);
+    if (!v) return NULL;
+    if (bytes) *bytes = v->bytes;
+    return v->source;
+}
+
+void gb_lua_host_idle(gb_lua_host *host)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        const version *v = host->active[hook] ? find(host, host->active[hook]) : NULL;
+        if (v) gb_lua_vm_idle(gb_lua_policy_vm(v->policy));
+    }
+}

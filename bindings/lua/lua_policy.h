@@ -1,0 +1,42 @@
+/* A policy script in its VM: compiled, checked, probed, and the functions behind gb_policy that run its hooks. The answer of
+   a hook is checked here, so that every fault has its sentence. Internal to bindings/lua; one thread. */
+#ifndef GB_LUA_POLICY_H
+#define GB_LUA_POLICY_H
+
+#include "bindings/lua/lua_vm.h"
+#include "core/flow/policy.h"
+
+typedef struct gb_lua_policy gb_lua_policy;
+
+typedef struct gb_lua_script {
+    const char *chunk;     /* how errors name the file */
+    const char *source;
+    size_t bytes;
+    uint32_t engines;      /* how many the server has: the probe decides over that many, too */
+    gb_lua_vm_options vm;
+} gb_lua_script;
+
+typedef struct gb_lua_counts {
+    uint64_t calls, nils, faults;
+    char last_fault[GB_LUA_FAULT_BYTES];
+} gb_lua_counts;
+
+/* Compiles, runs the file, checks the table it returns, and tries every hook on made-up tables. What the probe leaves behind
+   in the script's locals is thrown away with that run of the file: the decisions come from a second, fresh one.
+   GB_EPOLICY, GB_ENOMEM. counts is borrowed and outlives the policy. */
+int  gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_counts *counts, gb_error *err);
+void gb_lua_policy_free(gb_lua_policy *policy);
+
+const char *gb_lua_policy_name(const gb_lua_policy *policy);    /* the script's own, or "" */
+bool        gb_lua_policy_has(const gb_lua_policy *policy, gb_hook hook);
+void        gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t version);    /* for its log lines */
+gb_lua_vm  *gb_lua_policy_vm(gb_lua_policy *policy);
+
+/* The hooks of gb_policy; self is the gb_lua_policy. */
+int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now);
+int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now);
+
+/* Runs every hook over made-up tables of many shapes: GB_EPOLICY with the fault of the first that fails. */
+int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err);
+
+#endif

@@ -1,0 +1,102 @@
+/* The trial of a new script: every hook over tables of many shapes, interpreted first and compiled later, before it may decide
+   anything. */
+#include <math.h>
+#include <string.h>
+
+#include "bindings/lua/lua_policy.h"
+
+enum {
+    PROBE_CALLS = 100,      /* of each hook: enough for the JIT to compile it */
+    PROBE_QUEUE = 64,
+    PROBE_SEED = 20110,
+};
+
+static const uint32_t probe_engines[] = {1, 2, 3, 8};
+static const uint32_t probe_queues[] = {1, 2, 7, PROBE_QUEUE};
+
+/* Quiet engines, busy engines, engines short of memory, engines without a trace, engines that are down. */
+static void fill_engines(gb_engine_table *e, gb_rng *rng, unsigned shape)
+{
+    e->next = (uint32_t)gb_rng_below(rng, e->n);
+    for (uint32_t i = 0; i < e->n; i++) {
+        double load = shape == 0 ? 0 : gb_rng_uniform(rng);
+        e->running_prefill_tokens[i] = floor(load * 8192);
+        e->waiting_prefill_tokens[i] = floor(load * 65536);
+        e->pending_tokens[i] = floor(load * 2048);
+        e->kv_used_ratio[i] = shape == 2 ? 0.85 + 0.15 * load : load;
+        e->kv_free_tokens[i] = floor((1 - e->kv_used_ratio[i]) * 100000);
+        e->moe_pressure[i] = 0.5 + load;
+        e->running[i] = floor(load * 64);
+        e->waiting[i] = floor(load * 256);
+        e->oldest_wait_ns[i] = floor(load * 6e9);
+        e->preemptions[i] = floor(load * 10);
+        e->round_time_ns[i] = floor(load * 5e7);
+        e->age_ns[i] = shape == 3 ? 5e9 : floor(load * 1e8);
+        e->valid[i] = shape != 3;
+        e->healthy[i] = shape != 4 || gb_rng_below(rng, 2);
+    }
+}
+
+static void fill_request(gb_request_row *r, gb_rng *rng)
+{
+    *r = (gb_request_row){
+        .prompt_tokens = (double)(1 + gb_rng_below(rng, 8192)),
+        .max_tokens = (double)(1 + gb_rng_below(rng, 2048)),
+        .priority = (double)gb_rng_below(rng, 3),
+        .session = (double)gb_rng_below(rng, 4),
+        .deadline_ns = gb_rng_below(rng, 2) ? INFINITY : 1e9,
+    };
+}
+
+static void fill_queue(gb_queue_table *q, gb_rng *rng)
+{
+    for (uint32_t i = 0; i < q->n; i++) {
+        q->prompt_tokens[i] = (double)(1 + gb_rng_below(rng, 8192));
+        q->generated_tokens[i] = gb_rng_below(rng, 4) ? 0 : (double)gb_rng_below(rng, 512);
+        q->prefill_tokens[i] = q->prompt_tokens[i] + q->generated_tokens[i];
+        q->max_tokens[i] = (double)(1 + gb_rng_below(rng, 2048));
+        q->wait_ns[i] = (double)gb_rng_below(rng, gb_seconds(10));
+        q->priority[i] = (double)gb_rng_below(rng, 3);
+        q->deadline_ns[i] = gb_rng_below(rng, 2) ? INFINITY : 1e9;
+        q->preemptions[i] = (double)gb_rng_below(rng, 8);
+        q->promoted[i] = q->wait_ns[i] > 5e9;
+    }
+}
+
+static int probe_select(gb_lua_policy *policy, gb_tables *tables, uint32_t engines, gb_rng *rng)
+{
+    enum { SHAPES = 5, SIZES = sizeof probe_engines / sizeof *probe_engines };
+    for (unsigned call = 0; call < PROBE_CALLS; call++) {
+        tables->engines.n = call % (SIZES + 1) == SIZES ? engines : probe_engines[call % (SIZES + 1)];
+        fill_engines(&tables->engines, rng, call % SHAPES);
+        fill_request(&tables->request, rng);
+        if (gb_lua_policy_select(policy, &tables->request, &tables->engines, gb_ms(call)) == GB_POLICY_FAULT) return GB_EPOLICY;
+    }
+    return GB_OK;
+}
+
+static int probe_order(gb_lua_policy *policy, gb_tables *tables, gb_rng *rng)
+{
+    for (unsigned call = 0; call < PROBE_CALLS; call++) {
+        tables->queue.n = probe_queues[call % (sizeof probe_queues / sizeof *probe_queues)];
+        fill_queue(&tables->queue, rng);
+        if (gb_lua_policy_order(policy, &tables->queue, gb_ms(call)) == GB_POLICY_FAULT) return GB_EPOLICY;
+    }
+    return GB_OK;
+}
+
+int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err)
+{
+    uint32_t rows = engines > 8 ? engines : 8;
+    gb_arena arena;
+    gb_tables tables;
+    gb_rng rng;
+    gb_rng_init(&rng, PROBE_SEED);
+    gb_arena_init(&arena);
+    int status = gb_tables_init(&tables, &arena, rows, PROBE_QUEUE);
+    if (!status && gb_lua_policy_has(policy, GB_HOOK_SELECT)) status = probe_select(policy, &tables, engines, &rng);
+    if (!status && gb_lua_policy_has(policy, GB_HOOK_ORDER)) status = probe_order(policy, &tables, &rng);
+    gb_arena_deinit(&arena);
+    if (status) gb_fail(err, status, "%s", status == GB_EPOLICY ? gb_lua_policy_vm(policy)->fault : "out of memory");
+    return status;
+}

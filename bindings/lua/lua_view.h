@@ -1,0 +1,26 @@
+/* What a script sees of the live tables. The layout text for LuaJIT's FFI and the lists of names come from the columns of
+   core/flow/columns.h and from nowhere else; the prelude makes checked proxies of them. A frame holds the pointers of the
+   running hook; outside a hook it points at empty tables, so that a proxy kept by a script reads nothing. */
+#ifndef GB_LUA_VIEW_H
+#define GB_LUA_VIEW_H
+
+#include <lua.h>
+
+#include "core/base/time.h"
+#include "core/flow/table.h"
+
+/* Seen by the prelude through the layout text: change both. */
+typedef struct gb_lua_frame {
+    const gb_engine_table *engines;
+    const gb_request_row *request;    /* NULL outside select_engine */
+    gb_queue_table *queue;
+    double now_ns;
+} gb_lua_frame;
+
+void gb_lua_frame_clear(gb_lua_frame *frame);
+
+/* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, engines = {column...},
+   request = {...}, queue = {...}} with column = {name, unit, meaning}. */
+void gb_lua_view_push(lua_State *L);
+
+#endif

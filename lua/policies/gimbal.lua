@@ -1,0 +1,71 @@
+-- Gimbal's own policy, after Algorithms 1 and 2 of the paper. The built-in policy in C (core/serve/builtin.c) gives the same
+-- answers, and a test compares the two.
+local policy = {
+    api = 1,
+    name = "gimbal",
+    params = {
+        w_wait = 1, -- a waiting prompt token, in tokens
+        w_pending = 1, -- a dispatched prompt token that no trace has seen yet
+        w_kv = 8192, -- all of the KV cache above kv_soft
+        kv_soft = 0.70,
+        w_moe = 2048, -- expert load of one average above the average
+        near_tie_tokens = 64, -- scores this close to the lowest are a tie,
+        near_tie_ratio = 0.05, -- or within this share of it
+        kv_high = 0.90, -- an engine this full,
+        kv_gap = 0.10, -- and this much fuller than another: the emptiest takes the request
+        stale_after_ns = 1e9, -- an older trace says nothing
+    },
+}
+
+local params = policy.params
+local max, min, huge = math.max, math.min, math.huge
+
+-- The work an engine has before it, in prefill tokens.
+local function pressure(engines, i)
+    return engines.running_prefill_tokens[i] + params.w_wait * engines.waiting_prefill_tokens[i]
+        + params.w_pending * engines.pending_tokens[i]
+        + params.w_kv * max(0, engines.kv_used_ratio[i] - params.kv_soft)
+        + params.w_moe * max(0, engines.moe_pressure[i] - 1)
+end
+
+local function kv_use(engines, i) return engines.kv_used_ratio[i] end
+
+local function nothing() return 0 end
+
+local function first_between(from, to, engines, cost, limit)
+    for i = from, to do
+        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then return i end
+    end
+    return nil
+end
+
+-- The next engine in turn whose cost is at most limit. An engine that is down has no turn.
+local function next_in_turn(engines, cost, limit)
+    local turn = engines.next
+    return first_between(turn, engines.n - 1, engines, cost, limit) or first_between(0, turn - 1, engines, cost, limit)
+end
+
+-- Algorithm 1: turns while a trace is missing, else the emptiest KV cache when one is in danger, else the lowest pressure.
+function policy.select_engine(_, engines)
+    local kv_lowest, kv_highest, lowest = huge, -huge, huge
+    for i = 0, engines.n - 1 do
+        if engines.healthy[i] ~= 0 then
+            if engines.valid[i] == 0 or engines.age_ns[i] > params.stale_after_ns then return next_in_turn(engines, nothing, 0) end
+            kv_lowest, kv_highest = min(kv_lowest, engines.kv_used_ratio[i]), max(kv_highest, engines.kv_used_ratio[i])
+            lowest = min(lowest, pressure(engines, i))
+        end
+    end
+    if kv_highest > params.kv_high and kv_highest - kv_lowest > params.kv_gap then
+        return next_in_turn(engines, kv_use, kv_lowest)
+    end
+    return next_in_turn(engines, pressure, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
+end
+
+-- Algorithm 2: the shortest prefill first. The core promotes what has waited longer than the aging threshold.
+function policy.order_queue(queue)
+    for i = 0, queue.n - 1 do
+        queue.key[i] = queue.prefill_tokens[i]
+    end
+end
+
+return policy

@@ -2,3 +2,13 @@
 add_library(serve_fake STATIC serve/fake.c serve/fake_tokenizer.c)
 target_link_libraries(serve_fake PUBLIC gb_serve)
 target_link_libraries(serve_server_test PRIVATE serve_fake)
+
+# Purity: nm -u of the rooms that must not know the outside.
+add_test(NAME serve/purity COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/serve/purity.sh ${CMAKE_NM} $<TARGET_FILE:gb_base>
+         $<TARGET_FILE:gb_flow> $<TARGET_FILE:gb_moe> $<TARGET_FILE:gb_serve>)
+# The test itself must be able to fail: a room with a clock in it is not pure.
+add_library(serve_impure STATIC serve/impure.c)
+add_test(NAME serve/purity_finds_a_clock COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/serve/purity.sh ${CMAKE_NM}
+         $<TARGET_FILE:serve_impure>)
+set_tests_properties(serve/purity_finds_a_clock PROPERTIES PASS_REGULAR_EXPRESSION "must not need:\ntime")
+set_tests_properties(serve/purity serve/purity_finds_a_clock PROPERTIES LABELS serve)

@@ -1,0 +1,24 @@
+#!/bin/sh
+# The rooms below the drivers touch no clock, socket, file, thread or random device: their objects may need nothing but each
+# other, the tokenizer's pure functions and the few names below.
+#   purity.sh NM ARCHIVE...    (one archive a room)
+set -eu
+nm=$1
+shift
+
+allowed='^(calloc|free|abort|stderr|fprintf|fwrite|vsnprintf|__vsnprintf_chk|__fprintf_chk)$'     # base: arena, assert, log, status
+allowed="$allowed"'|^(mem(cpy|move|set|cmp|chr)|strlen|strcmp|tolower|__ctype_tolower_loc|fmin|fmax|log|exp|pow)$|^__(memcpy|memmove|memset)_chk$|^__stack_chk_fail$|^_GLOBAL_OFFSET_TABLE_$'
+allowed="$allowed"'|^gb_tokenizer_(bytes|find|is_special|size)$|^gb_utf8_(push|flush)$'
+allowed="$allowed"'|^__(asan|ubsan|tsan|sanitizer)_|^__sanitizer'                                  # instrumented builds
+
+needed=$("$nm" -u "$@" 2>/dev/null | awk 'NF == 2 { print $2 }' | sort -u)
+defined=$("$nm" --defined-only "$@" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u)
+[ -n "$defined" ] || { echo "no symbols found in: $*"; exit 1; }
+
+impure=$(printf '%s\n' "$needed" | grep -Ev "$allowed" | grep -Fxv "$defined" || true)
+if [ -n "$impure" ]; then
+    echo "symbols that a sans-I/O room must not need:"
+    echo "$impure"
+    exit 1
+fi
+echo "$(printf '%s\n' "$needed" | wc -l) symbols needed, all pure"

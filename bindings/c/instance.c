@@ -1,0 +1,307 @@
+#include "bindings/c/instance.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bindings/c/plan.h"
+#include "core/base/log.h"
+#include "core/cpu/cpu.h"
+#include "core/forward/forward.h"
+#include "core/model/weights.h"
+
+/* What the steps of opening hand to each other. */
+typedef struct opening {
+    gb_instance *instance;
+    const gb_options *options;
+    gb_topology topology;
+    gb_kv_plan kv;
+    bool f32;
+} opening;
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- the model's directory ---- */
+
+static int check_directory(const char *dir, gb_error *err)
+{
+    struct stat st;
+    if (!*dir) return gb_fail(err, GB_EINVAL, "no model: give a Hugging Face model directory");
+    if (stat(dir, &st))
+        return gb_fail(err, errno == ENOENT ? GB_ENOTFOUND : GB_EIO, "model directory %s: %s", dir, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) return gb_fail(err, GB_EFORMAT, "model %s is not a directory; give the directory that holds config.json", dir);
+    if (access(dir, R_OK | X_OK)) return gb_fail(err, GB_EIO, "model directory %s: %s", dir, strerror(errno));
+    return GB_OK;
+}
+
+/* The name clients see: as wished, else the last part of the directory's real path. */
+static int name_model(opening *o, gb_error *err)
+{
+    char path[PATH_MAX];
+    const char *name = o->options->served_model_name;
+    if (!*name) {
+        name = realpath(o->options->model, path) ? path : o->options->model;
+        const char *slash = strrchr(name, '/');
+        if (slash && slash[1]) name = slash + 1;
+    }
+    size_t bytes = strlen(name), room = sizeof o->instance->model_name;
+    if (bytes >= room) return gb_fail(err, GB_EINVAL, "served_model_name has %zu bytes; at most %zu are possible", bytes, room - 1);
+    memcpy(o->instance->model_name, name, bytes + 1);
+    return GB_OK;
+}
+
+static void log_model(const gb_instance *instance)
+{
+    const gb_model_config *c = &instance->config;
+    gb_log(GB_LOG_INFO, "model %s: %s, %.2f M parameters (%.2f M active), %u layers (%u with experts), %u experts, %u a token, vocabulary %u, %s",
+           instance->model_name, c->architecture, (double)gb_model_config_parameters(c) / 1e6,
+           (double)gb_model_config_active_parameters(c) / 1e6, c->layers, c->moe_layers, c->experts, c->experts_per_token, c->vocab,
+           gb_dtype_name(c->dtype));
+}
+
+static int open_config(opening *o, gb_error *err)
+{
+    gb_instance *instance = o->instance;
+    int status = check_directory(o->options->model, err);
+    if (!status) status = gb_model_config_load(&instance->config, o->options->model, err);
+    if (!status) status = gb_generation_config_load(&instance->generation, o->options->model, err);
+    if (!status) status = name_model(o, err);
+    if (!status) log_model(instance);
+    return status;
+}
+
+static int open_tokenizer(opening *o, gb_error *err)
+{
+    gb_instance *instance = o->instance;
+    int status = gb_tokenizer_load(&instance->tokenizer, o->options->model, instance->config.vocab, err);
+    if (status == GB_ENOTFOUND) {
+        gb_log(GB_LOG_WARN, "no tokenizer.json in %s: this model takes and gives token ids only", o->options->model);
+        return GB_OK;
+    }
+    if (!status) gb_log(GB_LOG_INFO, "tokenizer of %u tokens", gb_tokenizer_size(instance->tokenizer));
+    return status;
+}
+
+/* auto finds a template or there is none; a name that was given must exist. */
+static int open_template(opening *o, gb_error *err)
+{
+    gb_instance *instance = o->instance;
+    if (!instance->tokenizer) return GB_OK;
+    int status = gb_lua_template_new(&instance->chat_template, o->options->chat_template, o->options->model, err);
+    if (status == GB_ENOTFOUND && strcmp(o->options->chat_template, "auto") == 0) {
+        gb_log(GB_LOG_WARN, "no chat template fits this model: messages are refused (--chat-template names one)");
+        return GB_OK;
+    }
+    if (!status) gb_log(GB_LOG_INFO, "chat template %s", gb_lua_template_name(instance->chat_template));
+    return status;
+}
+
+/* ---- sizes ---- */
+
+static int plan_sizes(opening *o, gb_error *err)
+{
+    const gb_options *opt = o->options;
+    const gb_model_config *config = &o->instance->config;
+    int status = gb_plan_ranks(&o->topology, (uint32_t)opt->data_parallel_size, (uint32_t)opt->tensor_parallel_size,
+                               (uint32_t)opt->expert_parallel_size, config->experts, err);
+    if (status) return status;
+    o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
+    gb_kv_wish wish = {
+        .memory = (uint64_t)opt->kv_cache_memory, .machine = gb_plan_machine_memory(), .block_bytes = gb_cpu_block_bytes(config, o->f32),
+        .engines = o->topology.engines, .max_num_seqs = (uint32_t)opt->max_num_seqs, .max_model_len = (uint32_t)opt->max_model_len,
+        .model_len = config->max_positions,
+    };
+    return gb_plan_kv(&o->kv, &wish, err);
+}
+
+static void log_sizes(const opening *o)
+{
+    const gb_kv_plan *kv = &o->kv;
+    const gb_model_config *config = &o->instance->config;
+    uint64_t tokens = (uint64_t)kv->blocks_per_engine * GB_BLOCK_TOKENS * o->topology.engines;
+    if (kv->memory_cut)
+        gb_log(GB_LOG_WARN, "kv_cache_memory is cut to %" PRIu64 " MiB, a quarter of this machine's memory", kv->memory >> 20);
+    if (kv->len_cut)
+        gb_log(GB_LOG_WARN, "max_model_len is cut from the model's %u to the %u positions an engine's KV cache holds; raise kv_cache_memory",
+               config->max_positions, kv->max_model_len);
+    if (kv->max_model_len > config->max_positions)
+        gb_log(GB_LOG_WARN, "max_model_len %u is beyond the model's own %u: answers may turn to nonsense there", kv->max_model_len,
+               config->max_positions);
+    gb_log(GB_LOG_INFO, "%u engine%s, %u expert rank%s (%u an engine)", o->topology.engines, o->topology.engines == 1 ? "" : "s",
+           o->topology.ranks, o->topology.ranks == 1 ? "" : "s", o->topology.ranks / o->topology.engines);
+    gb_log(GB_LOG_INFO, "KV cache: %u blocks of %d tokens an engine, %" PRIu64 " tokens in all; maximum concurrency for %u-token requests: %.1f",
+           kv->blocks_per_engine, GB_BLOCK_TOKENS, tokens, kv->max_model_len, (double)tokens / kv->max_model_len);
+}
+
+/* ---- executor, server, policies ---- */
+
+static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_error *err)
+{
+    const gb_options *opt = o->options;
+    const gb_model_config *config = &o->instance->config;
+    gb_cpu_options cpu;
+    int status = gb_weights_check(weights, config, err);
+    if (status) return status;
+    gb_cpu_options_default(&cpu, config);
+    cpu.limits.engines = o->topology.engines;
+    cpu.limits.ranks = o->topology.ranks;
+    cpu.limits.max_works = (uint32_t)opt->max_num_seqs;
+    cpu.limits.max_tokens = (uint32_t)opt->max_num_batched_tokens;
+    cpu.limits.max_positions = o->kv.max_model_len;
+    cpu.limits.blocks_per_engine = o->kv.blocks_per_engine;
+    cpu.threads = (uint32_t)opt->threads;
+    cpu.kernels = opt->cpu_kernels;
+    cpu.f32 = o->f32;
+    return gb_cpu_ops_new(ops, config, weights, &cpu, err);
+}
+
+static int open_executor(opening *o, gb_error *err)
+{
+    gb_weights *weights = NULL;
+    gb_ops *ops = NULL;
+    double start = seconds_now();
+    int status = gb_weights_open(&weights, o->options->model, err);
+    if (!status) status = pack_weights(o, &ops, weights, err);
+    gb_weights_free(weights);
+    if (!status) status = gb_forward_new(&o->instance->executor, &o->instance->config, ops, NULL, err);
+    if (status) return status;
+    const gb_executor_info *info = &o->instance->executor->info;
+    gb_log(GB_LOG_INFO, "backend %s: %s weights, %.1f MB packed in %.2f s, KV cache %.1f MB, kernels %s, %u thread%s", info->backend,
+           o->f32 ? "float32" : "bfloat16", (double)info->weight_bytes / 1e6, seconds_now() - start, (double)info->kv_bytes / 1e6, info->kernels,
+           info->threads, info->threads == 1 ? "" : "s");
+    return GB_OK;
+}
+
+static void copy_end_ids(gb_server_options *to, const gb_instance *instance)
+{
+    const gb_generation_config *generation = &instance->generation;
+    bool generations = generation->n_end_ids > 0;
+    to->n_end_ids = generations ? generation->n_end_ids : instance->config.n_end_ids;
+    memcpy(to->end_ids, generations ? generation->end_ids : instance->config.end_ids, sizeof to->end_ids);
+}
+
+static int open_server(opening *o, gb_error *err)
+{
+    const gb_options *opt = o->options;
+    gb_instance *instance = o->instance;
+    gb_server_options server;
+    gb_server_options_default(&server);
+    server.engines = o->topology.engines;
+    server.ranks = o->topology.ranks;
+    server.moe_layers = instance->config.moe_layers;
+    server.experts = instance->config.experts;
+    server.vocab = instance->config.vocab;
+    server.max_model_len = o->kv.max_model_len;
+    server.max_num_seqs = (uint32_t)opt->max_num_seqs;
+    server.max_batched_tokens = (uint32_t)opt->max_num_batched_tokens;
+    server.queue_capacity = (uint32_t)opt->max_queue;
+    server.blocks_per_engine = o->kv.blocks_per_engine;
+    server.window_rounds = (uint32_t)opt->window_rounds;
+    server.aging = gb_ms((uint64_t)opt->aging_ms);
+    server.stale_after = gb_ms((uint64_t)opt->stale_after_ms);
+    server.seed = (uint64_t)opt->seed;
+    server.tokenizer = instance->tokenizer;
+    copy_end_ids(&server, instance);
+    return gb_server_new(&instance->server, &server, err);
+}
+
+static int open_round(opening *o, gb_error *err)
+{
+    gb_instance *instance = o->instance;
+    gb_round_limits limits = {
+        .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)o->options->max_num_seqs,
+        .max_tokens = (uint32_t)o->options->max_num_batched_tokens, .moe_layers = instance->config.moe_layers,
+        .experts = instance->config.experts,
+    };
+    int status = gb_round_init(&instance->round, &instance->arena, &limits);
+    if (!status) status = gb_result_init(&instance->result, &instance->arena, &limits);
+    return status ? gb_fail(err, status, "out of memory for rounds of %u engines", limits.engines) : GB_OK;
+}
+
+static void log_policy(const gb_lua_host *policies, gb_hook hook)
+{
+    gb_lua_info info;
+    if (gb_lua_host_find(policies, gb_lua_host_active(policies, hook), &info)) return;
+    gb_log(GB_LOG_INFO, "policy %s: %s version %u, sha256 %s", gb_hook_name(hook), info.name, info.version, info.sha256);
+}
+
+static int open_policies(opening *o, gb_error *err)
+{
+    gb_instance *instance = o->instance;
+    const gb_options *opt = o->options;
+    const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
+    int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
+    if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
+    for (int hook = 0; !status && hook < GB_HOOKS; hook++) {
+        status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
+        if (!status) log_policy(instance->policies, (gb_hook)hook);
+    }
+    return status;
+}
+
+/* ---- the whole ---- */
+
+int gb_instance_open(gb_instance **out, const gb_options *options, gb_error *err)
+{
+    static int (*const steps[])(opening *, gb_error *) = {
+        open_config, plan_sizes, open_tokenizer, open_template, open_executor, open_server, open_round, open_policies,
+    };
+    double start = seconds_now();
+    opening o = {.instance = calloc(1, sizeof *o.instance), .options = options};
+    if (!o.instance) return gb_fail(err, GB_ENOMEM, "out of memory for the instance");
+    o.instance->options = options;
+    gb_arena_init(&o.instance->arena);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int status = steps[i](&o, err);
+        if (!status) continue;
+        gb_instance_close(o.instance);
+        return status;
+    }
+    log_sizes(&o);
+    o.instance->load_seconds = seconds_now() - start;
+    *out = o.instance;
+    return GB_OK;
+}
+
+void gb_instance_close(gb_instance *instance)
+{
+    if (!instance) return;
+    if (instance->policies) gb_lua_host_free(instance->policies);
+    if (instance->server) gb_server_free(instance->server);
+    gb_executor_free(instance->executor);
+    if (instance->chat_template) gb_lua_template_free(instance->chat_template);
+    if (instance->tokenizer) gb_tokenizer_free(instance->tokenizer);
+    gb_arena_deinit(&instance->arena);
+    free(instance);
+}
+
+void gb_instance_sampling(const gb_instance *instance, gb_sampling *sampling)
+{
+    const gb_generation_config *g = &instance->generation;
+    gb_sampling_default(sampling);
+    sampling->max_tokens = UINT32_MAX;    /* the server cuts it to the rest of the context */
+    if (g->has_temperature) sampling->temperature = (float)g->temperature;
+    if (g->has_top_p) sampling->top_p = (float)g->top_p;
+    if (g->has_min_p) sampling->min_p = (float)g->min_p;
+    if (g->has_top_k) sampling->top_k = g->top_k;
+    if (g->has_repetition_penalty) sampling->repetition_penalty = (float)g->repetition_penalty;
+    if (g->has_do_sample && !g->do_sample) sampling->temperature = 0;
+}
+
+bool gb_instance_step(gb_instance *instance, gb_time (*clock)(void))
+{
+    if (!gb_server_poll_round(instance->server, &instance->round, clock())) return false;
+    gb_executor_run(instance->executor, &instance->round, &instance->result);
+    gb_server_round_done(instance->server, &instance->result, clock());
+    return true;
+}

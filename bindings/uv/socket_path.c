@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -88,4 +90,13 @@ int gb_socket_path_bind(int *out, const char *path, gb_error *err)
     if (status && fd >= 0) close(fd);
     if (!status) *out = fd;
     return status;
+}
+
+int gb_socket_path_default(char *path, size_t capacity)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
+    if (runtime && *runtime) snprintf(path, capacity, "%s/gimbal.sock", runtime);
+    else if (home && *home) snprintf(path, capacity, "%s/.gimbal.sock", home);
+    else return GB_ENOTFOUND;
+    return GB_OK;
 }

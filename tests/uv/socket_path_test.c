@@ -99,11 +99,25 @@ static void a_path_without_a_directory_is_in_the_current_one(void)
     close(fd), unlink("here");
 }
 
+static void the_default_is_in_the_runtime_directory_else_at_home(void)
+{
+    char path[256];
+    setenv("HOME", "/home/someone", 1);
+    setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+    CHECK_EQ(gb_socket_path_default(path, sizeof path), GB_OK);
+    CHECK_STR(path, "/run/user/7/gimbal.sock");
+    unsetenv("XDG_RUNTIME_DIR");
+    CHECK_EQ(gb_socket_path_default(path, sizeof path), GB_OK);
+    CHECK_STR(path, "/home/someone/.gimbal.sock");
+    unsetenv("HOME");
+    CHECK_EQ(gb_socket_path_default(path, sizeof path), GB_ENOTFOUND);
+}
+
 static const check_test tests[] = {
     TEST(a_new_socket_belongs_to_its_owner_alone_and_listens), TEST(a_socket_file_whose_server_is_gone_is_replaced),
     TEST(a_live_server_keeps_its_socket), TEST(a_file_that_is_no_socket_is_left_alone),
     TEST(a_path_of_107_bytes_works_and_108_are_refused_with_both_figures), TEST(a_missing_directory_is_named),
-    TEST(a_path_without_a_directory_is_in_the_current_one),
+    TEST(a_path_without_a_directory_is_in_the_current_one), TEST(the_default_is_in_the_runtime_directory_else_at_home),
 };
 
 int main(int argc, char **argv)

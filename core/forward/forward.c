@@ -15,7 +15,7 @@ typedef struct forward {
     /* the running round */
     const gb_round *round;
     gb_result *result;
-    gb_rows rows;
+    gb_row_set rows;
     gb_span *spans;        /* [engines * max_works], behind rows.spans */
     uint32_t *from;        /* [engines * max_works] where a span's rows lay before a compaction */
     uint32_t *head_rows;   /* [info.head_rows] */
@@ -47,8 +47,8 @@ static void clear_result(gb_result *result, const gb_round *round, uint32_t rank
 /* Lays the works of all batches one after the other. */
 static void gather_rows(forward *f)
 {
-    gb_rows *rows = &f->rows;
-    *rows = (gb_rows){.spans = f->spans};
+    gb_row_set *rows = &f->rows;
+    *rows = (gb_row_set){.spans = f->spans};
     for (uint32_t e = 0; e < f->round->n_engines; e++)
         for (uint32_t i = 0; i < f->round->batches[e].n_works; i++) {
             const gb_work *w = &f->round->batches[e].works[i];
@@ -61,7 +61,7 @@ static void gather_rows(forward *f)
 /* Takes the rows of works that were cancelled out of the round; what is left moves together. */
 static int drop_cancelled(forward *f)
 {
-    gb_rows *rows = &f->rows;
+    gb_row_set *rows = &f->rows;
     uint32_t kept = 0, next_row = 0;
     for (uint32_t i = 0; i < rows->n_spans; i++) {
         gb_span s = f->spans[i];

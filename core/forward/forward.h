@@ -21,11 +21,11 @@
 typedef struct gb_forward_tap {
     void *self;
     /* x [rows][hidden]; depth 0 = embeddings, l + 1 = the output of layer l */
-    void (*hidden)(void *self, const gb_rows *rows, uint32_t depth, const float *x);
+    void (*hidden)(void *self, const gb_row_set *rows, uint32_t depth, const float *x);
     /* experts and weights [rows][K] */
-    void (*routes)(void *self, const gb_rows *rows, uint32_t moe_layer, const int32_t *experts, const float *weights);
+    void (*routes)(void *self, const gb_row_set *rows, uint32_t moe_layer, const int32_t *experts, const float *weights);
     /* logits [n][vocab] of rows first .. first + n - 1 */
-    void (*logits)(void *self, const gb_rows *rows, uint32_t first, uint32_t n, const float *logits);
+    void (*logits)(void *self, const gb_row_set *rows, uint32_t first, uint32_t n, const float *logits);
 } gb_forward_tap;
 
 /* Takes ops: freed with the executor, and when this fails. config is copied, tap (NULL = none) too. */

@@ -2,7 +2,7 @@
 
 #include "core/base/assert.h"
 
-static void check_rows(const gb_ops *ops, const gb_rows *rows)
+static void check_rows(const gb_ops *ops, const gb_row_set *rows)
 {
     const gb_ops_limits *limits = &ops->info.limits;
     uint32_t next = 0;
@@ -15,44 +15,44 @@ static void check_rows(const gb_ops *ops, const gb_rows *rows)
     GB_ASSERT(rows->n >= 1 && rows->n == next && next <= limits->engines * limits->max_tokens);
 }
 
-int gb_ops_embed(gb_ops *ops, const gb_rows *rows)
+int gb_ops_embed(gb_ops *ops, const gb_row_set *rows)
 {
     check_rows(ops, rows);
     return ops->table->embed(ops, rows);
 }
 
-int gb_ops_compact(gb_ops *ops, const gb_rows *rows, const uint32_t *from)
+int gb_ops_compact(gb_ops *ops, const gb_row_set *rows, const uint32_t *from)
 {
     check_rows(ops, rows);
     for (uint32_t i = 0; i < rows->n_spans; i++) GB_ASSERT(from[i] >= rows->spans[i].row);
     return ops->table->compact(ops, rows, from);
 }
 
-int gb_ops_norm(gb_ops *ops, const gb_rows *rows, gb_norm norm, uint32_t layer)
+int gb_ops_norm(gb_ops *ops, const gb_row_set *rows, gb_norm norm, uint32_t layer)
 {
     GB_ASSERT(layer < ops->info.layers);
     return ops->table->norm(ops, rows, norm, layer);
 }
 
-int gb_ops_attention(gb_ops *ops, const gb_rows *rows, uint32_t layer)
+int gb_ops_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
 {
     GB_ASSERT(layer < ops->info.layers);
     return ops->table->attention(ops, rows, layer);
 }
 
-int gb_ops_mlp(gb_ops *ops, const gb_rows *rows, uint32_t layer)
+int gb_ops_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
 {
     GB_ASSERT(layer < ops->info.layers);
     return ops->table->mlp(ops, rows, layer);
 }
 
-int gb_ops_router(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer)
+int gb_ops_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     GB_ASSERT(moe_layer < ops->info.moe_layers);
     return ops->table->router(ops, rows, moe_layer);
 }
 
-int gb_ops_dispatch(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+int gb_ops_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens)
 {
     const gb_ops_info *info = &ops->info;
@@ -63,13 +63,13 @@ int gb_ops_dispatch(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer, const 
     return ops->table->dispatch(ops, rows, moe_layer, placement, counts, rank_tokens);
 }
 
-int gb_ops_experts(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer)
+int gb_ops_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     GB_ASSERT(moe_layer < ops->info.moe_layers);
     return ops->table->experts(ops, rows, moe_layer);
 }
 
-int gb_ops_combine(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer)
+int gb_ops_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     GB_ASSERT(moe_layer < ops->info.moe_layers);
     return ops->table->combine(ops, rows, moe_layer);

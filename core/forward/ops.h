@@ -45,10 +45,10 @@ typedef struct gb_span {
 } gb_span;
 
 /* The rows of a round, engine after engine; spans cover 0 .. n - 1 in order. */
-typedef struct gb_rows {
+typedef struct gb_row_set {
     uint32_t n, n_spans;
     const gb_span *spans;
-} gb_rows;
+} gb_row_set;
 
 typedef enum gb_norm { GB_NORM_ATTENTION, GB_NORM_MLP } gb_norm;
 
@@ -65,16 +65,16 @@ typedef enum gb_readable { GB_READ_X, GB_READ_EXPERTS, GB_READ_WEIGHTS, GB_READ_
 typedef struct gb_ops gb_ops;
 
 typedef struct gb_ops_table {
-    int (*embed)(gb_ops *ops, const gb_rows *rows);
-    int (*compact)(gb_ops *ops, const gb_rows *rows, const uint32_t *from);
-    int (*norm)(gb_ops *ops, const gb_rows *rows, gb_norm norm, uint32_t layer);
-    int (*attention)(gb_ops *ops, const gb_rows *rows, uint32_t layer);
-    int (*mlp)(gb_ops *ops, const gb_rows *rows, uint32_t layer);
-    int (*router)(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
-    int (*dispatch)(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+    int (*embed)(gb_ops *ops, const gb_row_set *rows);
+    int (*compact)(gb_ops *ops, const gb_row_set *rows, const uint32_t *from);
+    int (*norm)(gb_ops *ops, const gb_row_set *rows, gb_norm norm, uint32_t layer);
+    int (*attention)(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
+    int (*mlp)(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
+    int (*router)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
+    int (*dispatch)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens);
-    int (*experts)(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
-    int (*combine)(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
+    int (*experts)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
+    int (*combine)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
     int (*head)(gb_ops *ops, const uint32_t *rows, uint32_t n);
     int (*sample)(gb_ops *ops, const gb_pick *picks, uint32_t n);
     int (*copy_expert)(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot);
@@ -91,27 +91,27 @@ struct gb_ops {
 };
 
 /* x = embedding of each row's token. Begins a round. */
-int gb_ops_embed(gb_ops *ops, const gb_rows *rows);
+int gb_ops_embed(gb_ops *ops, const gb_row_set *rows);
 /* Rows were dropped: the rows of rows->spans[i] lie at from[i] (>= its new row) and move down. Only x survives. */
-int gb_ops_compact(gb_ops *ops, const gb_rows *rows, const uint32_t *from);
+int gb_ops_compact(gb_ops *ops, const gb_row_set *rows, const uint32_t *from);
 
 /* h = x / rms(x) * weight of the layer's norm. */
-int gb_ops_norm(gb_ops *ops, const gb_rows *rows, gb_norm norm, uint32_t layer);
+int gb_ops_norm(gb_ops *ops, const gb_row_set *rows, gb_norm norm, uint32_t layer);
 /* q, k, v of h; q and k normed per head and rotated; k, v written to the KV cache; x += output projection of attention. */
-int gb_ops_attention(gb_ops *ops, const gb_rows *rows, uint32_t layer);
+int gb_ops_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
 /* A dense layer: x += down(silu(gate h) * up h). */
-int gb_ops_mlp(gb_ops *ops, const gb_rows *rows, uint32_t layer);
+int gb_ops_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
 
 /* routes = top K of softmax(router h), all in float32; the lower expert goes first among equals. */
-int gb_ops_router(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
+int gb_ops_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
 /* Groups the routed rows by the slot that placement names for (source, expert); adds every sent token to counts and every
    received one to rank_tokens[ranks]. */
-int gb_ops_dispatch(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+int gb_ops_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens);
 /* Each slot's expert over its group: down(silu(gate h) * up h). */
-int gb_ops_experts(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
+int gb_ops_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
 /* x += sum of a row's expert outputs times their weights, in the order of routes (so slots do not matter). */
-int gb_ops_combine(gb_ops *ops, const gb_rows *rows, uint32_t moe_layer);
+int gb_ops_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
 
 /* logits of n rows of x (final norm included); n <= info.head_rows. */
 int gb_ops_head(gb_ops *ops, const uint32_t *rows, uint32_t n);

@@ -1,0 +1,63 @@
+/* Sends each row to the slots of its experts: a counting sort of (row, k) by the slot that the placement's route names for
+   (source, expert). Counts on both sides: A[source][expert] where a token is sent, tokens of a rank where they arrive. */
+#include <string.h>
+
+#include "core/base/assert.h"
+#include "core/cpu/context.h"
+
+/* slot of every route, into grouped_of_route for now; how many each slot gets, into slot_fill */
+static void send(gb_cpu *cpu, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts)
+{
+    const int32_t *expert_of_slot = gb_placement_layer_slots(placement, moe_layer);
+    uint32_t K = cpu->config.experts_per_token, slots = cpu->base.info.slots;
+    memset(cpu->slot_fill, 0, slots * sizeof *cpu->slot_fill);
+    for (uint32_t i = 0; i < rows->n_spans; i++) {
+        const gb_span *span = &rows->spans[i];
+        const int32_t *route = gb_placement_routes(placement, moe_layer, span->engine);
+        uint64_t *sent = gb_matrix_row(counts, moe_layer, span->engine);
+        for (size_t a = (size_t)span->row * K; a < (size_t)(span->row + span->count) * K; a++) {
+            int32_t expert = cpu->experts[a], slot = route[expert];
+            GB_ASSERT(slot >= 0 && (uint32_t)slot < slots && expert_of_slot[slot] == expert);
+            sent[expert]++;
+            cpu->slot_fill[slot]++;
+            cpu->grouped_of_route[a] = (uint32_t)slot;
+        }
+    }
+}
+
+static void add_pieces(gb_cpu *cpu, uint32_t slot, uint32_t first, uint32_t n)
+{
+    for (; n; first += cpu->pieces[cpu->n_pieces++].n) {
+        uint32_t take = n < GB_CPU_BLOCK_ROWS ? n : GB_CPU_BLOCK_ROWS;
+        cpu->pieces[cpu->n_pieces] = (gb_cpu_piece){slot, first, take};
+        n -= take;
+    }
+}
+
+static void receive(gb_cpu *cpu, const gb_placement *placement, uint64_t *rank_tokens)
+{
+    uint32_t next = 0;
+    cpu->n_pieces = 0;
+    for (uint32_t slot = 0; slot < cpu->base.info.slots; slot++) {
+        uint32_t n = cpu->slot_fill[slot];
+        rank_tokens[gb_placement_rank_of_slot(placement, (int32_t)slot)] += n;
+        add_pieces(cpu, slot, next, n);
+        cpu->slot_fill[slot] = next;    /* from here on: where its next row goes */
+        next += n;
+    }
+}
+
+int gb_cpu_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+                    uint64_t *rank_tokens)
+{
+    gb_cpu *cpu = (gb_cpu *)ops;
+    uint32_t K = cpu->config.experts_per_token;
+    send(cpu, rows, moe_layer, placement, counts);
+    receive(cpu, placement, rank_tokens);
+    for (size_t a = 0; a < (size_t)rows->n * K; a++) {
+        uint32_t grouped = cpu->slot_fill[cpu->grouped_of_route[a]]++;
+        cpu->row_of_grouped[grouped] = (uint32_t)(a / K);
+        cpu->grouped_of_route[a] = grouped;
+    }
+    return GB_OK;
+}

@@ -26,12 +26,12 @@ static void prepare_row(const attention_job *job, const gb_span *span, uint32_t 
         cpu->vector->rms_norm(q, q, job->layer->q_norm, c->head_dim, c->norm_epsilon);
         cpu->vector->rotate(q, cos, sin, half, scale);
     }
-    char *block = gb_kv_engine(&cpu->kv, job->index, span->engine) +
+    char *block = gb_cpu_kv_engine(&cpu->kv, job->index, span->engine) +
                   (size_t)span->blocks[position / GB_BLOCK_TOKENS] * cpu->kv.block_bytes;
     for (uint32_t head = 0; head < c->kv_heads; head++, k += c->head_dim, v += c->head_dim) {
         cpu->vector->rms_norm(k, k, job->layer->k_norm, c->head_dim, c->norm_epsilon);
         cpu->vector->rotate(k, cos, sin, half, 1.0f);
-        gb_kv_write(&cpu->kv, block + head * cpu->kv.head_bytes, position % GB_BLOCK_TOKENS, k, v);
+        gb_cpu_kv_write(&cpu->kv, block + head * cpu->kv.head_bytes, position % GB_BLOCK_TOKENS, k, v);
     }
 }
 
@@ -61,7 +61,7 @@ static void attend_head(const attention_job *job, const gb_cpu_tile *tile, uint3
         .n = tile->n * group, .query = query, .position = position,
         .window = c->layer_slides[job->index] ? c->sliding_window : 0,
         .head_dim = c->head_dim, .padded_dim = cpu->kv.padded_dim, .f32 = cpu->f32,
-        .head = gb_kv_engine(&cpu->kv, job->index, span->engine) + kv_head * cpu->kv.head_bytes,
+        .head = gb_cpu_kv_engine(&cpu->kv, job->index, span->engine) + kv_head * cpu->kv.head_bytes,
         .block_bytes = cpu->kv.block_bytes, .keys_bytes = cpu->kv.keys_bytes, .blocks = span->blocks,
     };
     cpu->vector->attend(out, &attend, scratch);

@@ -62,7 +62,7 @@ typedef struct gb_cpu {
     bool f32, bf16_inputs;               /* bf16_inputs: inputs of matrix products are bfloat16, else float32 */
     uint32_t max_rows, q_dim, kv_dim, qkv_dim;
     gb_cpu_weights weights;
-    gb_kv kv;
+    gb_cpu_kv kv;
     struct gb_cpu_flags *cancelled;      /* [engines * max_works] */
 
     double *inv_freq;                    /* [head_dim / 2] */

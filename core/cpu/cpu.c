@@ -20,9 +20,9 @@ void gb_cpu_options_default(gb_cpu_options *options, const gb_model_config *conf
 
 size_t gb_cpu_block_bytes(const gb_model_config *config, bool f32)
 {
-    gb_kv kv;
-    gb_kv_init(&kv, config->layers, 1, 1, config->kv_heads, config->head_dim, f32);
-    return gb_kv_bytes(&kv);
+    gb_cpu_kv kv;
+    gb_cpu_kv_init(&kv, config->layers, 1, 1, config->kv_heads, config->head_dim, f32);
+    return gb_cpu_kv_bytes(&kv);
 }
 
 /* --- reading activations --- */
@@ -46,7 +46,7 @@ static void cpu_free(gb_ops *ops)
 {
     gb_cpu *cpu = (gb_cpu *)ops;
     gb_memory_unmap(cpu->weights.region.base, cpu->weights.bytes);
-    if (cpu->kv.memory) gb_memory_unmap(cpu->kv.memory, gb_kv_bytes(&cpu->kv));
+    if (cpu->kv.memory) gb_memory_unmap(cpu->kv.memory, gb_cpu_kv_bytes(&cpu->kv));
     gb_memory_unmap(cpu->activations, cpu->activation_bytes);
     if (cpu->threads) gb_threads_free(cpu->threads);
     gb_arena_deinit(&cpu->arena);
@@ -127,7 +127,7 @@ static int take_activations(gb_cpu *cpu)
 
 static void touch_blocks(void *self, uint32_t begin, uint32_t end, uint32_t thread)
 {
-    gb_kv *kv = self;
+    gb_cpu_kv *kv = self;
     (void)thread;
     memset(kv->memory + begin * kv->block_bytes, 0, (end - begin) * kv->block_bytes);
 }
@@ -135,10 +135,10 @@ static void touch_blocks(void *self, uint32_t begin, uint32_t end, uint32_t thre
 static int take_kv(gb_cpu *cpu)
 {
     const gb_ops_limits *l = &cpu->base.info.limits;
-    gb_kv_init(&cpu->kv, cpu->config.layers, l->engines, l->blocks_per_engine, cpu->config.kv_heads, cpu->config.head_dim, cpu->f32);
-    cpu->kv.memory = gb_memory_map(gb_kv_bytes(&cpu->kv));
+    gb_cpu_kv_init(&cpu->kv, cpu->config.layers, l->engines, l->blocks_per_engine, cpu->config.kv_heads, cpu->config.head_dim, cpu->f32);
+    cpu->kv.memory = gb_memory_map(gb_cpu_kv_bytes(&cpu->kv));
     if (!cpu->kv.memory) return GB_ENOMEM;
-    size_t blocks = gb_kv_bytes(&cpu->kv) / cpu->kv.block_bytes;
+    size_t blocks = gb_cpu_kv_bytes(&cpu->kv) / cpu->kv.block_bytes;
     gb_threads_for(cpu->threads, (uint32_t)blocks, 64, touch_blocks, &cpu->kv);
     return GB_OK;
 }
@@ -149,7 +149,7 @@ static int take_memory(gb_cpu *cpu, gb_error *err)
     if (!cpu->inv_freq || gb_cpu_flags_new(cpu) != GB_OK) return gb_fail(err, GB_ENOMEM, "out of memory for the tables of the model");
     gb_rope_frequencies(&cpu->config, cpu->inv_freq, &cpu->attention_factor);
     if (take_kv(cpu) != GB_OK)
-        return gb_fail(err, GB_ENOMEM, "out of memory for %zu bytes of KV cache: lower --kv-cache-memory", gb_kv_bytes(&cpu->kv));
+        return gb_fail(err, GB_ENOMEM, "out of memory for %zu bytes of KV cache: lower --kv-cache-memory", gb_cpu_kv_bytes(&cpu->kv));
     if (take_activations(cpu) != GB_OK)
         return gb_fail(err, GB_ENOMEM, "out of memory for %zu bytes of activations: lower --max-num-batched-tokens", cpu->activation_bytes);
     return GB_OK;
@@ -196,7 +196,7 @@ static int open_cpu(gb_cpu *cpu, const gb_weights *weights, const gb_cpu_options
     rc = gb_cpu_pack(cpu, weights, err);
     if (rc == GB_OK) rc = take_memory(cpu, err);
     cpu->base.info.weight_bytes = cpu->weights.bytes;
-    cpu->base.info.kv_bytes = gb_kv_bytes(&cpu->kv);
+    cpu->base.info.kv_bytes = gb_cpu_kv_bytes(&cpu->kv);
     return rc;
 }
 

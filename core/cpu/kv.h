@@ -14,24 +14,24 @@
 
 #include "core/flow/ids.h"
 
-typedef struct gb_kv {
+typedef struct gb_cpu_kv {
     char *memory;
     uint32_t layers, engines, blocks, heads;    /* blocks of one engine */
     uint32_t head_dim, padded_dim;
     bool f32;
     size_t keys_bytes, head_bytes, block_bytes;    /* keys of a head, a head, a block of one layer */
-} gb_kv;
+} gb_cpu_kv;
 
-void gb_kv_init(gb_kv *kv, uint32_t layers, uint32_t engines, uint32_t blocks, uint32_t heads, uint32_t head_dim, bool f32);
-size_t gb_kv_bytes(const gb_kv *kv);
+void gb_cpu_kv_init(gb_cpu_kv *kv, uint32_t layers, uint32_t engines, uint32_t blocks, uint32_t heads, uint32_t head_dim, bool f32);
+size_t gb_cpu_kv_bytes(const gb_cpu_kv *kv);
 
 /* The blocks of one layer and engine; block b of head h lies at + b * block_bytes + h * head_bytes. */
-static inline char *gb_kv_engine(const gb_kv *kv, uint32_t layer, uint32_t engine)
+static inline char *gb_cpu_kv_engine(const gb_cpu_kv *kv, uint32_t layer, uint32_t engine)
 {
     return kv->memory + ((size_t)layer * kv->engines + engine) * kv->blocks * kv->block_bytes;
 }
 
 /* Stores one position (0 .. 15 of its block) of one head. */
-void gb_kv_write(const gb_kv *kv, char *head, uint32_t offset, const float *key, const float *value);
+void gb_cpu_kv_write(const gb_cpu_kv *kv, char *head, uint32_t offset, const float *key, const float *value);
 
 #endif

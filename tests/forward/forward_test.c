@@ -1,0 +1,404 @@
+/* One round through the layers: what a row computes does not depend on its batch, its chunks, its threads or where experts
+   live; counts are those of the routes; a cancelled work leaves and nobody notices. */
+#include "core/forward/forward.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "core/base/rng.h"
+#include "tests/check.h"
+#include "tests/forward/harness.h"
+
+enum { PROMPT = 200, OTHERS = 31 };
+
+static const harness_options bundled = {.directory = "examples/models/tiny-moe", .kernels = "auto", .tap = true};
+
+static void random_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
+{
+    gb_rng rng;
+    gb_rng_init(&rng, seed);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)gb_rng_below(&rng, 4000);
+}
+
+/* The bits of all that a tap saw of the first n positions, as one number. */
+static uint64_t bits_of(const harness *h, uint32_t n)
+{
+    uint64_t hash = 0;
+    const gb_model_config *c = &h->config;
+    for (uint32_t depth = 0; depth <= c->layers; depth++) {
+        const float *x = h->hidden + (size_t)depth * HARNESS_POSITIONS * c->hidden;
+        for (size_t i = 0; i < (size_t)n * c->hidden; i++) {
+            uint32_t word;
+            memcpy(&word, &x[i], sizeof word);
+            hash = gb_mix64(hash ^ word);
+        }
+    }
+    for (size_t i = 0; i < (size_t)n * c->vocab; i++) {
+        uint32_t word;
+        memcpy(&word, &h->logits[i], sizeof word);
+        hash = gb_mix64(hash ^ word);
+    }
+    return hash;
+}
+
+/* --- batch invariance --- */
+
+static uint64_t bits_in_chunks(const harness_options *options, uint32_t chunk)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_open(&h, options);
+    harness_feed(&h, tokens, PROMPT, chunk, &harness_greedy);
+    uint64_t bits = bits_of(&h, PROMPT);
+    harness_close(&h);
+    return bits;
+}
+
+static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
+{
+    static const uint32_t chunks[] = {1, 16, 37, 64, 100, 128, 256};
+    for (const char *const *kernels = harness_kernels(); *kernels; kernels++)
+        for (int f32 = 0; f32 < 2; f32++) {
+            harness_options options = bundled;
+            options.kernels = *kernels;
+            options.f32 = f32;
+            uint64_t whole = bits_in_chunks(&options, HARNESS_POSITIONS);
+            for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) CHECK_EQ(bits_in_chunks(&options, chunks[i]), whole);
+        }
+}
+
+static void a_row_has_the_same_bits_with_one_two_or_three_threads(void)
+{
+    harness_options options = bundled;
+    uint64_t one = bits_in_chunks(&options, 64);
+    for (options.threads = 2; options.threads <= 3; options.threads++) CHECK_EQ(bits_in_chunks(&options, 64), one);
+}
+
+/* Work 0 in chunks of 64, with OTHERS sequences of other lengths beside it, some of them decoding. */
+static uint64_t bits_in_a_crowd(uint32_t engines)
+{
+    harness h;
+    static int32_t tokens[1 + OTHERS][PROMPT];
+    harness_options options = bundled;
+    options.engines = options.ranks = engines;
+    options.max_tokens = 64 + 16 * OTHERS;
+    options.threads = 2;
+    harness_open(&h, &options);
+    random_tokens(tokens[0], PROMPT, 1);
+    for (uint32_t s = 1; s <= OTHERS; s++) random_tokens(tokens[s], PROMPT, s + 1);
+    for (uint32_t start = 0, step = 0; start < PROMPT; start += 64, step++) {
+        harness_clear(&h);
+        harness_add(&h, 0, 0, tokens[0], PROMPT, PROMPT, start, PROMPT - start < 64 ? PROMPT - start : 64, &harness_greedy);
+        for (uint32_t s = 1; s <= OTHERS; s++) {
+            uint32_t count = s % 16 + 1;
+            harness_add(&h, s % engines, s, tokens[s], PROMPT, PROMPT, step * count, count, &harness_greedy);
+        }
+        CHECK_EQ(harness_run(&h), GB_OK);
+    }
+    uint64_t bits = bits_of(&h, PROMPT);
+    harness_close(&h);
+    return bits;
+}
+
+static void a_row_has_the_same_bits_alone_and_in_a_batch_of_32(void)
+{
+    uint64_t alone = bits_in_chunks(&bundled, HARNESS_POSITIONS);
+    CHECK_EQ(bits_in_a_crowd(1), alone);
+    CHECK_EQ(bits_in_a_crowd(2), alone);
+}
+
+static void a_seed_samples_the_same_tokens_alone_and_beside_others(void)
+{
+    harness h;
+    int32_t tokens[2][PROMPT + 2] = {{0}}, mates[PROMPT];
+    gb_sampling sampling;
+    gb_sampling_default(&sampling);
+    sampling.seed = 7;
+    random_tokens(mates, PROMPT, 3);
+    harness_open(&h, &bundled);
+    for (int crowd = 0; crowd < 2; crowd++) {
+        random_tokens(tokens[crowd], 8, 2);
+        for (uint32_t n = 8; n < 40; n++) {
+            uint32_t start = n == 8 ? 0 : n - 1;
+            harness_clear(&h);
+            for (uint32_t s = 0; crowd && s < 5; s++) harness_add(&h, 0, 1 + s, mates, PROMPT, PROMPT, n - 8, s + 1, &sampling);
+            uint32_t work = harness_add(&h, 0, 0, tokens[crowd], n, 8, start, n - start, &sampling);
+            CHECK_EQ(harness_run(&h), GB_OK);
+            tokens[crowd][n] = h.result.sampled[0][work].token;
+        }
+    }
+    CHECK(memcmp(tokens[0], tokens[1], 40 * sizeof tokens[0][0]) == 0);
+    harness_close(&h);
+}
+
+/* --- counts --- */
+
+static void counts_are_those_of_the_routes(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_options options = bundled;
+    options.engines = 2;
+    options.ranks = 4;
+    harness_open(&h, &options);
+    harness_clear(&h);
+    harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
+    harness_add(&h, 1, 1, tokens, PROMPT, PROMPT, 0, 20, &harness_greedy);
+    CHECK_EQ(harness_run(&h), GB_OK);
+    uint32_t K = h.config.experts_per_token, E = h.config.experts;
+    uint64_t arrived[4] = {0};
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {
+        uint64_t want[GB_EXPERTS_MAX] = {0}, other = 0;
+        for (uint32_t i = 0; i < PROMPT * K; i++) want[h.experts[layer * HARNESS_POSITIONS * K + i]]++;
+        for (uint32_t e = 0; e < E; e++) {
+            CHECK_EQ(gb_matrix_row(&h.result.counts, layer, 0)[e], want[e]);
+            other += gb_matrix_row(&h.result.counts, layer, 1)[e];
+            arrived[e / (E / 4)] += gb_matrix_row(&h.result.counts, layer, 0)[e] + gb_matrix_row(&h.result.counts, layer, 1)[e];
+        }
+        CHECK_EQ(other, 20 * K);
+    }
+    for (uint32_t r = 0; r < 4; r++) CHECK_EQ(h.result.rank_tokens[r], arrived[r]);
+    harness_close(&h);
+}
+
+static void a_round_of_empty_batches_counts_nothing(void)
+{
+    harness h;
+    harness_options options = bundled;
+    options.engines = options.ranks = 2;
+    harness_open(&h, &options);
+    harness_clear(&h);
+    h.result.rank_tokens[1] = 5;
+    gb_matrix_row(&h.result.counts, 0, 1)[3] = 5;
+    CHECK_EQ(harness_run(&h), GB_OK);
+    CHECK_EQ(h.result.rank_tokens[1], 0);
+    CHECK_EQ(gb_matrix_row(&h.result.counts, 0, 1)[3], 0);
+    CHECK_EQ(h.result.seq, h.round.seq);
+    harness_close(&h);
+}
+
+static void an_idle_engine_does_not_show_in_the_other_s_bits(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_options options = bundled;
+    options.engines = options.ranks = 4;
+    harness_open(&h, &options);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    harness_close(&h);
+}
+
+/* --- experts that move --- */
+
+/* Moves an expert to the first empty slot of a rank and lets another expert's bytes overwrite its old slot, so that a stale
+   route would be seen. */
+static void move_expert(harness *h, uint32_t layer, int32_t expert, uint32_t rank)
+{
+    int32_t *slots = gb_placement_layer_slots(&h->placement, layer);
+    uint32_t to = rank * h->placement.slots_per_rank, from = 0;
+    while (slots[to] != -1) to++;
+    while (slots[from] != expert) from++;
+    CHECK_EQ(gb_ops_copy_expert(h->ops, layer, to, from), GB_OK);
+    CHECK_EQ(gb_ops_copy_expert(h->ops, layer, from, from ? from - 1 : from + 1), GB_OK);
+    slots[to] = expert;
+    slots[from] = -1;
+    for (uint32_t s = 0; s < h->placement.sources; s++) gb_placement_routes(&h->placement, layer, s)[expert] = (int32_t)to;
+    h->placement.version++;
+}
+
+static void experts_that_moved_give_the_same_bits(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    gb_error err = {0};
+    random_tokens(tokens, PROMPT, 1);
+    harness_options options = bundled;
+    options.engines = 2;
+    options.ranks = 4;
+    options.spare_slots = 2;
+    harness_open(&h, &options);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    uint64_t before = bits_of(&h, PROMPT), sent = gb_matrix_row(&h.result.counts, 1, 0)[3], home = h.result.rank_tokens[0];
+    uint64_t moved = 0;
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++)
+        for (int32_t e = 3; e < 5; e++) {    /* from rank 0 to ranks 2 and 3 */
+            move_expert(&h, layer, e, 2 + (uint32_t)e % 2);
+            moved += gb_matrix_row(&h.result.counts, layer, 0)[e];
+        }
+    CHECK_EQ(gb_placement_check(&h.placement, &err), GB_OK);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    CHECK_EQ(bits_of(&h, PROMPT), before);
+    CHECK_EQ(gb_matrix_row(&h.result.counts, 1, 0)[3], sent);
+    CHECK(moved > 0);
+    CHECK_EQ(h.result.rank_tokens[0], home - moved);
+    harness_close(&h);
+}
+
+static void replicas_serve_their_sources_with_the_same_bits(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_options options = bundled;
+    options.engines = options.ranks = 2;
+    options.spare_slots = 1;
+    harness_open(&h, &options);
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {    /* expert 0 also on rank 1, for source 1 */
+        uint32_t spare = 2 * h.placement.slots_per_rank - 1;
+        CHECK_EQ(gb_ops_copy_expert(h.ops, layer, spare, 0), GB_OK);
+        gb_placement_layer_slots(&h.placement, layer)[spare] = 0;
+        gb_placement_routes(&h.placement, layer, 1)[0] = (int32_t)spare;
+    }
+    harness_clear(&h);
+    harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
+    harness_add(&h, 1, 1, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
+    CHECK_EQ(harness_run(&h), GB_OK);
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    CHECK_EQ(h.result.sampled[0][0].token, h.result.sampled[1][0].token);
+    uint64_t own = 0;
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) own += gb_matrix_row(&h.result.counts, layer, 1)[0];
+    CHECK(own > 0);
+    harness_close(&h);
+}
+
+/* --- cancel --- */
+
+typedef struct canceller {
+    harness *h;
+    uint32_t at_depth, work;      /* cancel this work when the tap comes by this depth */
+    uint32_t deepest_seen;        /* depth at which its rows were last seen */
+} canceller;
+
+static void cancel_at_depth(void *self, const gb_row_set *rows, uint32_t depth, const float *x)
+{
+    canceller *c = self;
+    (void)x;
+    for (uint32_t i = 0; i < rows->n_spans; i++)
+        if (rows->spans[i].work == c->work) c->deepest_seen = depth;
+    if (depth == c->at_depth) gb_executor_cancel(c->h->executor, c->h->round.seq, 0, c->work);
+}
+
+/* Works 0, 1, 2 of 50 positions; work 1 is cancelled after layer 1. Returns the tokens in sampled. */
+static void run_three(harness *h, int32_t tokens[3][50], gb_sampled *sampled)
+{
+    harness_clear(h);
+    for (uint32_t s = 0; s < 3; s++) harness_add(h, 0, s, tokens[s], 50, 50, 0, 50, &harness_greedy);
+    CHECK_EQ(harness_run(h), GB_OK);
+    for (uint32_t s = 0; s < 3; s++) sampled[s] = h->result.sampled[0][s];
+}
+
+static void replace_executor(harness *h, canceller *c)
+{
+    gb_forward_tap tap = {.self = c, .hidden = cancel_at_depth};
+    gb_cpu_options options;
+    gb_weights *weights;
+    gb_error err = {0};
+    gb_cpu_options_default(&options, &h->config);
+    options.limits = h->ops->info.limits;
+    CHECK_EQ(gb_weights_open(&weights, check_path(bundled.directory), &err), GB_OK);
+    gb_executor_free(h->executor);
+    CHECK_EQ(gb_cpu_ops_new(&h->ops, &h->config, weights, &options, &err), GB_OK);
+    CHECK_EQ(gb_forward_new(&h->executor, &h->config, h->ops, &tap, &err), GB_OK);
+    gb_weights_free(weights);
+}
+
+static void a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on(void)
+{
+    harness h;
+    int32_t tokens[3][50];
+    gb_sampled before[3], after[3];
+    for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
+    harness_open(&h, &bundled);
+    run_three(&h, tokens, before);
+    canceller c = {.h = &h, .at_depth = 2, .work = 1};
+    replace_executor(&h, &c);
+    run_three(&h, tokens, after);
+    CHECK_EQ(c.deepest_seen, 2);
+    CHECK(after[1].cancelled && after[1].token == -1);
+    CHECK(!after[0].cancelled && !after[2].cancelled);
+    CHECK_EQ(after[0].token, before[0].token);
+    CHECK_EQ(after[2].token, before[2].token);
+    harness_close(&h);
+}
+
+static void a_round_whose_works_are_all_cancelled_ends_at_once(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_open(&h, &bundled);
+    canceller c = {.h = &h, .at_depth = 1};
+    replace_executor(&h, &c);
+    harness_clear(&h);
+    harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
+    CHECK_EQ(harness_run(&h), GB_OK);
+    CHECK_EQ(c.deepest_seen, 1);
+    CHECK(h.result.sampled[0][0].cancelled);
+    uint64_t later = 0;
+    for (uint32_t e = 0; e < h.config.experts; e++) later += gb_matrix_row(&h.result.counts, 1, 0)[e];
+    CHECK_EQ(later, 0);
+    harness_close(&h);
+}
+
+static void a_cancelled_work_leaves_the_bits_of_the_others_alone(void)
+{
+    harness h;
+    int32_t tokens[3][50];
+    gb_sampled sampled[3];
+    for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
+    harness_open(&h, &bundled);
+    run_three(&h, tokens, sampled);
+    uint64_t before = bits_of(&h, 50);
+    gb_executor_cancel(h.executor, h.round.seq + 1, 0, 2);
+    run_three(&h, tokens, sampled);
+    CHECK(sampled[2].cancelled);
+    CHECK_EQ(bits_of(&h, 50), before);
+    harness_close(&h);
+}
+
+static void a_stale_cancel_is_ignored(void)
+{
+    harness h;
+    int32_t tokens[3][50];
+    gb_sampled sampled[3];
+    for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
+    harness_open(&h, &bundled);
+    run_three(&h, tokens, sampled);
+    gb_executor_cancel(h.executor, h.round.seq, 0, 0);
+    run_three(&h, tokens, sampled);
+    CHECK(!sampled[0].cancelled && sampled[0].token >= 0);
+    harness_close(&h);
+}
+
+/* --- memory --- */
+
+static void a_round_allocates_nothing(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_open(&h, &bundled);
+    gb_sampling sampling;
+    gb_sampling_default(&sampling);
+    sampling.top_p = 0.9f;
+    sampling.logprobs = 5;
+    harness_feed(&h, tokens, PROMPT, PROMPT, &sampling);
+    struct mallinfo2 before = mallinfo2();
+    for (int i = 0; i < 20; i++) harness_feed(&h, tokens, PROMPT, 100, &sampling);
+    struct mallinfo2 after = mallinfo2();
+    CHECK_EQ(after.uordblks, before.uordblks);
+    CHECK_EQ(after.hblkhd, before.hblkhd);
+    harness_close(&h);
+}
+
+TESTS(TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_same_bits_with_one_two_or_three_threads),
+      TEST(a_row_has_the_same_bits_alone_and_in_a_batch_of_32), TEST(a_seed_samples_the_same_tokens_alone_and_beside_others),
+      TEST(counts_are_those_of_the_routes), TEST(a_round_of_empty_batches_counts_nothing),
+      TEST(an_idle_engine_does_not_show_in_the_other_s_bits), TEST(experts_that_moved_give_the_same_bits),
+      TEST(replicas_serve_their_sources_with_the_same_bits), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
+      TEST(a_round_whose_works_are_all_cancelled_ends_at_once), TEST(a_cancelled_work_leaves_the_bits_of_the_others_alone),
+      TEST(a_stale_cancel_is_ignored), TEST(a_round_allocates_nothing))

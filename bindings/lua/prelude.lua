@@ -104,8 +104,12 @@ local function read_only(name)
     return function() error(name .. " is read-only", 2) end
 end
 
+local views = {} -- every proxy, for the table functions that write past metatables
+
 local function proxy(index, newindex)
-    return setmetatable({}, { __index = index, __newindex = newindex, __metatable = false })
+    local view = setmetatable({}, { __index = index, __newindex = newindex, __metatable = false })
+    views[view] = true
+    return view
 end
 
 -- A table of columns with a few scalars beside them: engines.kv_used_ratio[i], engines.n.
@@ -190,6 +194,7 @@ end
 
 local function safe_insert(list, ...)
     if type(list) ~= "table" then error("table.insert: wants a table, got " .. show(list), 2) end
+    if views[list] then error("table.insert: a view takes no rows", 2) end
     local n, length, at, value = select("#", ...), #list, ...
     if n == 1 then
         insert(list, (at))

@@ -5,6 +5,8 @@
 
 #include "bindings/c/options.h"
 
+/* Values are texts, numbers and booleans. Each remembers "config PATH" as its source, and options->config the path. On an error
+   (GB_ENOTFOUND, GB_EINVAL, GB_ETOOBIG: file:line and remedy) options before the mistake may have been set. */
 int gb_lua_config_load(gb_options *options, const char *path, gb_error *err);
 
 #endif

@@ -1,0 +1,84 @@
+-- Every option of gimbal with its default. Copy what you change into a file of your own and pass it with --config FILE.
+-- Command line > GIMBAL_* environment > config file > default; gimbal serve --print-config says where each value came from.
+return {
+    -- The model
+
+    -- Hugging Face model directory
+    -- model = "DIR",
+    -- name reported to clients (default: the directory's name)
+    -- served_model_name = "NAME",
+    -- type of the weights in memory; auto is the checkpoint's (auto, bfloat16, float32)
+    dtype = "auto",
+    -- chat template: auto, chatml, qwen3 or a .lua file
+    chat_template = "auto",
+    -- longest sequence in tokens (default: the model's)
+    max_model_len = 0,
+
+    -- How it is spread
+
+    -- engines: attention replicas with their own queue and KV cache
+    data_parallel_size = 1,
+    -- ranks holding experts (default: data-parallel x tensor-parallel)
+    expert_parallel_size = 0,
+    -- ranks of one engine (default: from the other two, else 1)
+    tensor_parallel_size = 0,
+
+    -- What computes it
+
+    -- what runs the model
+    backend = "cpu",
+    -- compute threads (default: the CPUs this process may use)
+    threads = 0,
+    -- instruction set of the kernels; auto takes the fastest, measured at start (auto, scalar, avx2, avx512f, avx512_bf16)
+    cpu_kernels = "auto",
+    -- KV cache of all engines together, at most a quarter of memory
+    kv_cache_memory = "512M",
+
+    -- How requests are served
+
+    -- running requests per engine
+    max_num_seqs = 64,
+    -- tokens computed per engine and round
+    max_num_batched_tokens = 512,
+    -- live requests in the whole server
+    max_queue = 4096,
+    -- waiting longer than this promotes a request
+    aging_ms = 5000,
+    -- a trace older than this makes selection fall back to ordered dispatch
+    stale_after_ms = 1000,
+    -- rounds in a profiling window of expert counts
+    window_rounds = 64,
+    -- seed for requests without their own
+    seed = 0,
+
+    -- Who decides
+
+    -- policy for select_engine: a shipped name or a .lua file
+    policy_select = "gimbal",
+    -- policy for order_queue: a shipped name or a .lua file
+    policy_order = "gimbal",
+    -- load every *.lua policy of this directory at start
+    -- policy_dir = "DIR",
+
+    -- Where it listens
+
+    -- Unix socket for msgpack-RPC, mode 0600 (default without rpc_port: $XDG_RUNTIME_DIR/gimbal.sock or ~/.gimbal.sock)
+    -- socket = "PATH",
+    -- address for msgpack-RPC over TCP
+    rpc_host = "127.0.0.1",
+    -- TCP port for msgpack-RPC; 0 picks a free one, -1 turns TCP off
+    rpc_port = -1,
+    -- clients over TCP must present the key in this file
+    -- api_key_file = "FILE",
+    -- admin methods over TCP need the token in this file; without it they are Unix-socket only
+    -- admin_token_file = "FILE",
+    -- how long SIGTERM waits for open requests
+    shutdown_timeout_s = 30,
+
+    -- What it says
+
+    -- least level that is logged to standard error (debug, info, warn, error)
+    log_level = "info",
+    -- one line of text or one JSON object for each log entry (text, json)
+    log_format = "text",
+}

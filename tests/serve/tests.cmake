@@ -1,7 +1,9 @@
 # The fake executor is shared by the tests of this room.
 add_library(serve_fake STATIC serve/fake.c serve/fake_tokenizer.c)
 target_link_libraries(serve_fake PUBLIC gb_serve)
-target_link_libraries(serve_server_test PRIVATE serve_fake)
+foreach(program server_test)
+  target_link_libraries(serve_${program} PRIVATE serve_fake)
+endforeach()
 
 # Purity: nm -u of the rooms that must not know the outside.
 add_test(NAME serve/purity COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/serve/purity.sh ${CMAKE_NM} $<TARGET_FILE:gb_base>

@@ -16,6 +16,7 @@ typedef struct gb_rpc_conn gb_rpc_conn;
 enum {
     GB_RPC_MESSAGE_MAX = 8 << 20,        /* bytes of one message */
     GB_RPC_DEPTH_MAX = 16,
+    GB_RPC_VALUES_MAX = (1 << 20) + (1 << 12),    /* values in one message: the longest prompt in tokens, and its map */
     GB_RPC_INFLIGHT_MAX = 64,            /* unanswered calls of one connection */
     GB_RPC_CONNECTIONS_MAX = 4096,
     GB_RPC_STREAM_BYTES = 256 << 10,     /* text held for one stream whose reader gives no credit */
@@ -28,7 +29,7 @@ typedef struct gb_rpc_service_options {
     const char *admin_token;     /* NULL = admin methods only where the connection is trusted */
     gb_time hello_within;        /* 5 s */
     gb_time slow_reader;         /* 30 s without credit ends a stream */
-    void (*shutdown)(void *self);    /* the shutdown method was called */
+    void (*shutdown)(void *self);    /* the shutdown method was called; its answer is queued next; must not close connections */
     void *self;
 } gb_rpc_service_options;
 
@@ -43,12 +44,18 @@ void         gb_rpc_close(gb_rpc_conn *conn, gb_time now);    /* aborts its requ
    frame, no hello, slow reader). */
 int gb_rpc_input(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time now);
 
-/* Bytes to send: a pointer to what is queued; gb_rpc_sent takes n of them off. */
+/* False while answers wait for the reader: stop reading from the socket until gb_rpc_sent makes it true. What comes anyway
+   is kept up to one message; beyond that the connection closes. */
+bool gb_rpc_wants_input(const gb_rpc_conn *conn);
+
+/* Bytes to send: a pointer to what is queued, good until the next call for this connection; gb_rpc_sent takes n of them
+   off, and handles calls that waited for that. */
 const void *gb_rpc_output(gb_rpc_conn *conn, size_t *n);
 void        gb_rpc_sent(gb_rpc_conn *conn, size_t n, gb_time now);
 bool        gb_rpc_wants_close(const gb_rpc_conn *conn);    /* close once the output is drained */
 
-/* A connection that has something to send or wants to close, one after the other; NULL when none. */
+/* The next connection that has something new to send or wants to close; NULL when there is none. Each is named once, and
+   again only when more is queued for it: what could not be sent at once is the driver's to remember. */
 gb_rpc_conn *gb_rpc_next_ready(gb_rpc_service *service);
 void        gb_rpc_set_user(gb_rpc_conn *conn, void *user);
 void       *gb_rpc_user(const gb_rpc_conn *conn);
@@ -56,7 +63,8 @@ void       *gb_rpc_user(const gb_rpc_conn *conn);
 void    gb_rpc_event(gb_rpc_service *service, const gb_event *event);
 void    gb_rpc_tick(gb_rpc_service *service, gb_time now);
 gb_time gb_rpc_deadline(const gb_rpc_service *service);
-void    gb_rpc_goaway(gb_rpc_service *service, const char *reason, gb_time deadline_in, gb_time now);
+/* Tells every client that the server takes nothing new; deadline_in GB_NEVER = no deadline. */
+void    gb_rpc_goaway(gb_rpc_service *service, const char *reason, gb_time deadline_in);
 
 /* api_info as JSON or Markdown, for `gimbal api-info` and docs/rpc.md; malloc'd. */
 char *gb_rpc_api_json(void);

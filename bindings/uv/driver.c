@@ -175,7 +175,7 @@ void gb_driver_shutdown(gb_driver *d)
     gb_log(GB_LOG_INFO, "shutting down: %u open requests have %.0f s to end", live_requests(d), gb_to_ms(wait) / 1000);
     gb_server_drain(d->instance->server);
     gb_listen_stop(d->listen);
-    gb_rpc_goaway(d->service, d->status ? "the engine failed" : "shutting down", wait, now);
+    gb_rpc_goaway(d->service, d->status ? "the engine failed" : "shutting down", wait);
 }
 
 static void on_shutdown_method(void *self) { gb_driver_shutdown(self); }

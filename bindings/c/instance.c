@@ -108,22 +108,6 @@ static int open_template(opening *o, gb_error *err)
 
 /* ---- sizes ---- */
 
-static int plan_sizes(opening *o, gb_error *err)
-{
-    const gb_options *opt = o->options;
-    const gb_model_config *config = &o->instance->config;
-    int status = gb_plan_ranks(&o->topology, (uint32_t)opt->data_parallel_size, (uint32_t)opt->tensor_parallel_size,
-                               (uint32_t)opt->expert_parallel_size, config->experts, err);
-    if (status) return status;
-    o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
-    gb_kv_wish wish = {
-        .memory = (uint64_t)opt->kv_cache_memory, .machine = gb_plan_machine_memory(), .block_bytes = gb_cpu_block_bytes(config, o->f32),
-        .engines = o->topology.engines, .max_num_seqs = (uint32_t)opt->max_num_seqs, .max_model_len = (uint32_t)opt->max_model_len,
-        .model_len = config->max_positions,
-    };
-    return gb_plan_kv(&o->kv, &wish, err);
-}
-
 static void log_sizes(const opening *o)
 {
     const gb_kv_plan *kv = &o->kv;
@@ -141,6 +125,24 @@ static void log_sizes(const opening *o)
            o->topology.ranks, o->topology.ranks == 1 ? "" : "s", o->topology.ranks / o->topology.engines);
     gb_log(GB_LOG_INFO, "KV cache: %u blocks of %d tokens an engine, %" PRIu64 " tokens in all; maximum concurrency for %u-token requests: %.1f",
            kv->blocks_per_engine, GB_BLOCK_TOKENS, tokens, kv->max_model_len, (double)tokens / kv->max_model_len);
+}
+
+static int plan_sizes(opening *o, gb_error *err)
+{
+    const gb_options *opt = o->options;
+    const gb_model_config *config = &o->instance->config;
+    int status = gb_plan_ranks(&o->topology, (uint32_t)opt->data_parallel_size, (uint32_t)opt->tensor_parallel_size,
+                               (uint32_t)opt->expert_parallel_size, config->experts, err);
+    if (status) return status;
+    o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
+    gb_kv_wish wish = {
+        .memory = (uint64_t)opt->kv_cache_memory, .machine = gb_plan_machine_memory(), .block_bytes = gb_cpu_block_bytes(config, o->f32),
+        .engines = o->topology.engines, .max_num_seqs = (uint32_t)opt->max_num_seqs, .max_model_len = (uint32_t)opt->max_model_len,
+        .model_len = config->max_positions,
+    };
+    status = gb_plan_kv(&o->kv, &wish, err);
+    if (!status) log_sizes(o);
+    return status;
 }
 
 /* ---- executor, server, policies ---- */
@@ -228,13 +230,6 @@ static int open_round(opening *o, gb_error *err)
     return status ? gb_fail(err, status, "out of memory for rounds of %u engines", limits.engines) : GB_OK;
 }
 
-static void log_policy(const gb_lua_host *policies, gb_hook hook)
-{
-    gb_lua_info info;
-    if (gb_lua_host_find(policies, gb_lua_host_active(policies, hook), &info)) return;
-    gb_log(GB_LOG_INFO, "policy %s: %s version %u, sha256 %s", gb_hook_name(hook), info.name, info.version, info.sha256);
-}
-
 static int open_policies(opening *o, gb_error *err)
 {
     gb_instance *instance = o->instance;
@@ -242,10 +237,8 @@ static int open_policies(opening *o, gb_error *err)
     const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
     int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
-    for (int hook = 0; !status && hook < GB_HOOKS; hook++) {
+    for (int hook = 0; !status && hook < GB_HOOKS; hook++)
         status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
-        if (!status) log_policy(instance->policies, (gb_hook)hook);
-    }
     return status;
 }
 
@@ -267,7 +260,6 @@ int gb_instance_open(gb_instance **out, const gb_options *options, gb_error *err
         gb_instance_close(o.instance);
         return status;
     }
-    log_sizes(&o);
     o.instance->load_seconds = seconds_now() - start;
     *out = o.instance;
     return GB_OK;

@@ -24,7 +24,7 @@ typedef struct gb_kv_wish {
 } gb_kv_wish;
 
 typedef struct gb_kv_plan {
-    uint64_t memory;             /* at most what was wished and what the machine allows */
+    uint64_t memory;             /* at most what was wished, what the machine allows and what the sequences can use */
     uint32_t blocks_per_engine, max_model_len;
     bool memory_cut;             /* by the machine */
     bool len_cut;                /* max_model_len was not given and the model's own does not fit */

@@ -66,9 +66,20 @@ static void the_cache_never_takes_more_than_a_quarter_of_the_machine(void)
     gb_kv_plan p;
     w.machine = 2 << 20;
     CHECK_EQ(gb_plan_kv(&p, &w, NULL), GB_OK);
-    CHECK_EQ(p.memory, 512 << 10);
+    CHECK(p.memory <= 512 << 10);
     CHECK_EQ(p.blocks_per_engine, 256);
     CHECK(p.memory_cut);
+}
+
+static void blocks_that_no_sequence_could_use_are_not_taken(void)
+{
+    gb_kv_wish w = small;
+    gb_kv_plan p;
+    w.max_num_seqs = 3;
+    w.max_model_len = 100;    /* 7 blocks */
+    CHECK_EQ(gb_plan_kv(&p, &w, NULL), GB_OK);
+    CHECK_EQ(p.blocks_per_engine, 21);
+    CHECK_EQ(p.memory, 2 * 21 * 1024);
 }
 
 static void fewer_blocks_than_sequences_say_what_to_raise(void)
@@ -108,5 +119,6 @@ static void this_machine_has_memory(void) { CHECK(gb_plan_machine_memory() > 1 <
 
 TESTS(TEST(missing_sizes_follow_from_the_others), TEST(sizes_that_disagree_are_all_named),
       TEST(experts_that_do_not_divide_and_too_many_ranks_are_refused), TEST(memory_is_shared_by_the_engines),
-      TEST(the_cache_never_takes_more_than_a_quarter_of_the_machine), TEST(fewer_blocks_than_sequences_say_what_to_raise),
+      TEST(the_cache_never_takes_more_than_a_quarter_of_the_machine), TEST(blocks_that_no_sequence_could_use_are_not_taken),
+      TEST(fewer_blocks_than_sequences_say_what_to_raise),
       TEST(a_wished_length_that_does_not_fit_is_an_error_and_the_models_own_is_cut), TEST(this_machine_has_memory))

@@ -9,7 +9,7 @@
 #include "core/base/assert.h"
 #include "core/base/log.h"
 
-enum { N_SIGNALS = 3, EVENTS_A_TURN = 4096 };
+enum { N_SIGNALS = 3 };
 
 typedef enum phase { SERVING, DRAINING, CLOSING, CLOSED } phase;
 
@@ -175,14 +175,15 @@ void gb_driver_shutdown(gb_driver *d)
     gb_log(GB_LOG_INFO, "shutting down: %u open requests have %.0f s to end", live_requests(d), gb_to_ms(wait) / 1000);
     gb_server_drain(d->instance->server);
     gb_listen_stop(d->listen);
-    gb_rpc_goaway(d->service, d->status ? "the engine failed" : "shutting down", wait);
+    gb_rpc_goaway(d->service, "shutdown", wait);
 }
-
-static void on_shutdown_method(void *self) { gb_driver_shutdown(self); }
 
 static void on_wake(uv_async_t *handle) { gb_driver_shutdown(handle->data); }
 
 void gb_driver_wake(gb_driver *d) { uv_async_send(&d->wake); }
+
+/* Called in the middle of a connection's input: the shutdown, which may close connections, waits for the loop. */
+static void on_shutdown_method(void *self) { gb_driver_wake(self); }
 
 static void on_signal(uv_signal_t *handle, int number)
 {

@@ -31,7 +31,7 @@ typedef struct connection {
     gb_rpc_conn *rpc;
     struct connection *previous, *next;
     gb_time close_by;       /* GB_NEVER until it is to close */
-    bool writing, closing;
+    bool reading, writing, closing;
     char *chunk;            /* [GB_LISTEN_CHUNK_BYTES] of the write that waits; taken when first needed */
 } connection;
 
@@ -94,7 +94,19 @@ static void linger_until(connection *c, gb_time close_by)
     c->close_by = gb_time_min(c->close_by, close_by);
 }
 
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer);
+static void on_read(uv_stream_t *socket, ssize_t n, const uv_buf_t *buffer);
 static void flush(connection *c, gb_time now);
+
+/* Reads while the service wants it: a peer that does not fetch its answers is not asked for more calls. */
+static void set_reading(connection *c, gb_time now)
+{
+    bool wanted = !c->closing && c->close_by == GB_NEVER && gb_rpc_wants_input(c->rpc);
+    if (wanted == c->reading) return;
+    c->reading = wanted;
+    if (!wanted) uv_read_stop(&c->socket.stream);
+    else if (uv_read_start(&c->socket.stream, on_alloc, on_read)) close_connection(c, now);
+}
 
 static void on_written(uv_write_t *write, int status)
 {
@@ -133,7 +145,7 @@ static void flush(connection *c, gb_time now)
         const void *bytes = gb_rpc_output(c->rpc, &n);
         if (n == 0) {
             if (c->close_by != GB_NEVER) close_connection(c, now);
-            return;
+            break;
         }
         uv_buf_t buffer = uv_buf_init((char *)bytes, (unsigned)(n < INT32_MAX ? n : INT32_MAX));
         int sent = uv_try_write(&c->socket.stream, &buffer, 1);
@@ -141,6 +153,7 @@ static void flush(connection *c, gb_time now)
         else if (sent == UV_EAGAIN) write_later(c, bytes, n, now);
         else close_connection(c, now);
     }
+    if (!c->closing) set_reading(c, now);
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
@@ -156,11 +169,13 @@ static void on_read(uv_stream_t *socket, ssize_t n, const uv_buf_t *buffer)
     gb_time now = now_of(c->owner);
     if (n < 0) {
         close_connection(c, now);
-    } else if (n > 0 && gb_rpc_input(c->rpc, buffer->base, (size_t)n, now)) {
-        uv_read_stop(socket);    /* it closes when what is queued for it has been sent */
-        linger_until(c, now + gb_seconds(GB_LISTEN_LINGER_S));
+        return;
+    }
+    if (n > 0 && gb_rpc_input(c->rpc, buffer->base, (size_t)n, now)) {
+        linger_until(c, now + gb_seconds(GB_LISTEN_LINGER_S));    /* it closes when what is queued for it has been sent */
         flush(c, now);
     }
+    if (!c->closing) set_reading(c, now);
 }
 
 static void link_connection(gb_listen *l, connection *c)
@@ -204,7 +219,7 @@ static void on_connect(uv_stream_t *server, int status)
         uv_tcp_nodelay(&c->socket.tcp, 1);
         uv_tcp_keepalive(&c->socket.tcp, 1, KEEPALIVE_S);
     }
-    if (uv_read_start(&c->socket.stream, on_alloc, on_read)) close_connection(c, now);
+    set_reading(c, now);
 }
 
 /* ---- listeners ---- */
@@ -341,7 +356,7 @@ void gb_listen_finish(gb_listen *l, gb_time now, gb_time linger)
     for (connection *c = l->connections, *next; c; c = next) {
         next = c->next;
         linger_until(c, now + linger);
-        uv_read_stop(&c->socket.stream);
+        set_reading(c, now);
         flush(c, now);
     }
     gb_listen_tick(l, now);

@@ -134,3 +134,13 @@ json_t *gb_rpc_json_of(const msgpack_object *o)
     default: return json_null();
     }
 }
+
+json_t *gb_rpc_json_parse(const void *bytes, size_t n)
+{
+    msgpack_unpacked whole;
+    msgpack_unpacked_init(&whole);
+    msgpack_unpack_return parsed = msgpack_unpack_next(&whole, bytes, n, NULL);
+    json_t *tree = parsed == MSGPACK_UNPACK_SUCCESS ? gb_rpc_json_of(&whole.data) : NULL;
+    msgpack_unpacked_destroy(&whole);
+    return tree;
+}

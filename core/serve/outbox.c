@@ -4,7 +4,7 @@
 
 int gb_outbox_init(gb_outbox *outbox, gb_arena *arena, uint32_t ends, uint32_t round_tokens, size_t text_max)
 {
-    uint32_t capacity = ends + 2 * round_tokens;
+    uint32_t capacity = ends + 2 * round_tokens + 1;    /* 1: an end that was polled is still lent while its slot is taken again */
     *outbox = (gb_outbox){.ring = {.capacity = capacity}, .round_tokens = round_tokens, .text_max = text_max};
     outbox->events = GB_ARENA_NEW(arena, gb_event, capacity);
     outbox->logprobs = GB_ARENA_NEW(arena, gb_logprobs, capacity);

@@ -51,11 +51,17 @@ static int32_t pick(const gb_server_options *o, uint64_t hash, uint64_t seed, co
     return token;
 }
 
-int32_t fake_token(const gb_server_options *o, const int32_t *tokens, uint32_t n, uint64_t seed)
+int32_t fake_token_but(const gb_server_options *o, const int32_t *tokens, uint32_t n, uint64_t seed, const int32_t *banned,
+                       uint32_t n_banned)
 {
     uint64_t hash = 0;
     for (uint32_t i = 0; i < n; i++) hash = extend(hash, tokens[i]);
-    return pick(o, hash, seed, NULL, 0);
+    return pick(o, hash, seed, banned, n_banned);
+}
+
+int32_t fake_token(const gb_server_options *o, const int32_t *tokens, uint32_t n, uint64_t seed)
+{
+    return fake_token_but(o, tokens, n, seed, NULL, 0);
 }
 
 static uint64_t *cell(fake *f, uint32_t engine, const gb_work *work, uint32_t position)

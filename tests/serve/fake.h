@@ -32,6 +32,9 @@ bool fake_round(fake *f, gb_server *server, gb_time start, gb_time end);
 
 /* The token that follows tokens[0..n-1], whatever happened on the way. */
 int32_t fake_token(const gb_server_options *options, const int32_t *tokens, uint32_t n, uint64_t seed);
+/* The same under bans. */
+int32_t fake_token_but(const gb_server_options *options, const int32_t *tokens, uint32_t n, uint64_t seed, const int32_t *banned,
+                       uint32_t n_banned);
 
 /* A request of n tokens starting at `first`, greedy, seed 1. Static storage of the latest call. */
 gb_request fake_request(uint32_t n_tokens, uint32_t max_tokens);

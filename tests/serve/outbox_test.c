@@ -42,7 +42,7 @@ static void a_polled_event_lives_until_the_next_poll(void)
     start();
     say(GB_EVENT_TOKEN, "one");
     CHECK(gb_outbox_poll(&outbox, &event));
-    for (int i = 0; i < 7; i++) say(i < 5 ? GB_EVENT_TOKEN : GB_EVENT_DONE, "xxxxxxxx");
+    for (int i = 0; i < 8; i++) say(i < 5 ? GB_EVENT_TOKEN : GB_EVENT_DONE, "xxxxxxxx");
     CHECK(memcmp(event.text, "one", 3) == 0);
     CHECK(gb_ring_full(&outbox.ring));
     stop();
@@ -77,5 +77,18 @@ static void logprobs_are_copied_beside_the_event(void)
     stop();
 }
 
-TESTS(TEST(events_leave_in_order_with_their_own_text), TEST(a_polled_event_lives_until_the_next_poll),
+/* Polling an end frees its request's slot, so one more end may come while the polled one is still lent. */
+static void a_lent_end_leaves_room_for_every_live_request_s_end(void)
+{
+    start();
+    for (int i = 0; i < 6; i++) say(GB_EVENT_TOKEN, "");
+    for (int i = 0; i < 2; i++) say(GB_EVENT_DONE, "");
+    while (event.kind == GB_EVENT_TOKEN || outbox.ring.count == 8) gb_outbox_poll(&outbox, &event);
+    for (int i = 0; i < 6; i++) say(GB_EVENT_TOKEN, "");
+    say(GB_EVENT_DONE, "");
+    CHECK(gb_ring_full(&outbox.ring));
+    stop();
+}
+
+TESTS(TEST(a_lent_end_leaves_room_for_every_live_request_s_end), TEST(events_leave_in_order_with_their_own_text), TEST(a_polled_event_lives_until_the_next_poll),
       TEST(a_round_has_room_while_at_most_one_rounds_tokens_wait), TEST(logprobs_are_copied_beside_the_event))

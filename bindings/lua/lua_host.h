@@ -12,7 +12,7 @@
 enum {
     GB_LUA_SOURCE_MAX = 256 * 1024,    /* bytes of one policy file */
     GB_LUA_NAME_MAX = 64,
-    GB_LUA_VERSIONS_MAX = 1024,        /* kept; then the oldest that does not decide is forgotten */
+    GB_LUA_VERSIONS_MAX = 256,         /* kept; then the oldest that does not decide is forgotten */
     GB_LUA_WARM_MAX = 4,               /* versions that do not decide, but keep their VM ready */
 };
 

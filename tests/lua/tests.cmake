@@ -1,0 +1,13 @@
+# The host decides for a real server over the fake executor of the serve tests.
+target_link_libraries(lua_lua_host_test PRIVATE serve_fake)
+
+# Specs under plain LuaJIT: policies with fake columns, templates, the author's kit.
+find_program(BUSTED busted)
+find_program(LUAJIT luajit)
+if(BUSTED AND LUAJIT)
+  add_test(NAME lua/specs COMMAND ${BUSTED} --lua=${LUAJIT} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+else()
+  add_test(NAME lua/specs COMMAND ${CMAKE_COMMAND} -E echo "skipped: busted or luajit is not installed")
+  set_tests_properties(lua/specs PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()
+set_tests_properties(lua/specs PROPERTIES LABELS lua TIMEOUT 120)

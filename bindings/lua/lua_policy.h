@@ -12,7 +12,7 @@ typedef struct gb_lua_script {
     const char *chunk;     /* how errors name the file */
     const char *source;
     size_t bytes;
-    uint32_t engines;      /* how many the server has: the probe decides over that many, too */
+    uint32_t engines;      /* how many the server has */
     gb_lua_vm_options vm;
 } gb_lua_script;
 

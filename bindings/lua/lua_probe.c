@@ -1,5 +1,5 @@
-/* The trial of a new script: every hook over tables of many shapes, interpreted first and compiled later, before it may decide
-   anything. */
+/* The trial of a new script: every hook over tables of many shapes with the server's own number of engines, interpreted first
+   and compiled later, before it may decide anything. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,6 @@ enum {
     PROBE_SEED = 20110,
 };
 
-static const uint32_t probe_engines[] = {1, 2, 3, 8};
 static const uint32_t probe_queues[] = {1, 2, 7, PROBE_QUEUE};
 
 /* Quiet engines, busy engines, engines short of memory, engines without a trace, engines that are down. */
@@ -63,11 +62,10 @@ static void fill_queue(gb_queue_table *q, gb_rng *rng)
     }
 }
 
-static int probe_select(gb_lua_policy *policy, gb_tables *tables, uint32_t engines, gb_rng *rng)
+static int probe_select(gb_lua_policy *policy, gb_tables *tables, gb_rng *rng)
 {
-    enum { SHAPES = 5, SIZES = sizeof probe_engines / sizeof *probe_engines };
+    enum { SHAPES = 5 };
     for (unsigned call = 0; call < PROBE_CALLS; call++) {
-        tables->engines.n = call % (SIZES + 1) == SIZES ? engines : probe_engines[call % (SIZES + 1)];
         fill_engines(&tables->engines, rng, call % SHAPES);
         fill_request(&tables->request, rng);
         if (gb_lua_policy_select(policy, &tables->request, &tables->engines, gb_ms(call)) == GB_POLICY_FAULT) return GB_EPOLICY;
@@ -87,14 +85,13 @@ static int probe_order(gb_lua_policy *policy, gb_tables *tables, gb_rng *rng)
 
 int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err)
 {
-    uint32_t rows = engines > 8 ? engines : 8;
     gb_arena arena;
     gb_tables tables;
     gb_rng rng;
     gb_rng_init(&rng, PROBE_SEED);
     gb_arena_init(&arena);
-    int status = gb_tables_init(&tables, &arena, rows, PROBE_QUEUE);
-    if (!status && gb_lua_policy_has(policy, GB_HOOK_SELECT)) status = probe_select(policy, &tables, engines, &rng);
+    int status = gb_tables_init(&tables, &arena, engines, PROBE_QUEUE);
+    if (!status && gb_lua_policy_has(policy, GB_HOOK_SELECT)) status = probe_select(policy, &tables, &rng);
     if (!status && gb_lua_policy_has(policy, GB_HOOK_ORDER)) status = probe_order(policy, &tables, &rng);
     gb_arena_deinit(&arena);
     if (status) gb_fail(err, status, "%s", status == GB_EPOLICY ? gb_lua_policy_vm(policy)->fault : "out of memory");

@@ -1,5 +1,5 @@
 # The host decides for a real server over the fake executor of the serve tests.
-target_link_libraries(lua_lua_host_test PRIVATE serve_fake)
+target_link_libraries(lua_lua_host_test PRIVATE gb_serve serve_fake)
 
 # Specs under plain LuaJIT: policies with fake columns, templates, the author's kit.
 find_program(BUSTED busted)

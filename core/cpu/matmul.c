@@ -12,6 +12,8 @@ const gb_matmul_rung *const gb_matmul_rungs[] = {
     &gb_matmul_scalar,
 #ifdef GB_CPU_X86
     &gb_matmul_avx2,
+    &gb_matmul_avx512f,
+    &gb_matmul_avx512_bf16,
 #endif
 };
 const uint32_t gb_matmul_rung_count = sizeof gb_matmul_rungs / sizeof *gb_matmul_rungs;

@@ -1,23 +1,23 @@
-/* The part of a rung that is the same for all: cutting rows into groups, and what happens to a group's products. A rung's
-   file defines before it includes this
+/* The part of a rung that is the same for all: cutting rows into blocks, and what happens to a block's products. A rung's file
+   defines before it includes this
 
-       GROUP_ROWS       rows its largest tile takes
+       BLOCK_ROWS       rows whose sums it keeps at once
        PRODUCTS         static void (float *t, const void *const *x, uint32_t rows, const gb_packed *w, uint32_t panel):
-                        t[rows][GB_PANEL] = x[i] . W[64 panel ..]
+                        t[rows][GB_PANEL] = x[i] . W[64 panel ..], rows <= BLOCK_ROWS
        BF16_INPUTS      0 or 1, as in its table entry
 
-   and gets multiply, gate_up, add and convert, compiled for its instruction set: the loops below are plain C that
-   compilers turn into vectors. Each element is computed by itself, so its bits do not depend on the group it is in. */
+   and gets multiply, gate_up, add and convert, compiled for its instruction set: the loops below are plain C that compilers
+   turn into vectors. Each element is computed by itself, so its bits do not depend on the block it is in. */
 #include <string.h>
 
 #include "core/cpu/bf16.h"
 #include "core/cpu/matmul.h"
 
-/* Rows of the next group: as many as fit, but the last two groups share evenly (7 rows are 4 + 3, not 6 + 1). */
-static uint32_t next_group(uint32_t left)
+/* Rows of the next block: as many as fit, but the last two blocks share evenly. */
+static uint32_t next_block(uint32_t left)
 {
-    if (left <= GROUP_ROWS) return left;
-    return left >= 2 * GROUP_ROWS ? GROUP_ROWS : (left + 1) / 2;
+    if (left <= BLOCK_ROWS) return left;
+    return left >= 2 * BLOCK_ROWS ? BLOCK_ROWS : (left + 1) / 2;
 }
 
 static size_t input_bytes(const gb_packed *w)
@@ -25,7 +25,7 @@ static size_t input_bytes(const gb_packed *w)
     return BF16_INPUTS && !w->f32 ? sizeof(uint16_t) : sizeof(float);
 }
 
-static void group_rows(const void *rows[GROUP_ROWS], const gb_inputs *x, size_t element, uint32_t first, uint32_t n)
+static void block_rows(const void *rows[BLOCK_ROWS], const gb_inputs *x, size_t element, uint32_t first, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t row = x->index ? x->index[first + i] : first + i;
@@ -77,13 +77,13 @@ static void convert(void *inputs, const float *x, size_t n)
 
 static void multiply(float *y, size_t y_stride, const gb_inputs *x, const gb_packed *w, uint32_t m, uint32_t p0, uint32_t p1)
 {
-    _Alignas(64) float t[GROUP_ROWS * GB_PANEL];
-    const void *rows[GROUP_ROWS];
+    _Alignas(64) float t[BLOCK_ROWS * GB_PANEL];
+    const void *rows[BLOCK_ROWS];
     for (uint32_t p = p0; p < p1; p++) {
         uint32_t columns = min_u32(w->n - p * GB_PANEL, GB_PANEL);
         for (uint32_t first = 0, n; first < m; first += n) {
-            n = next_group(m - first);
-            group_rows(rows, x, input_bytes(w), first, n);
+            n = next_block(m - first);
+            block_rows(rows, x, input_bytes(w), first, n);
             PRODUCTS(t, rows, n, w, p);
             for (uint32_t i = 0; i < n; i++) {
                 memcpy(y + (first + i) * y_stride + p * GB_PANEL, t + i * GB_PANEL, columns * sizeof *y);
@@ -94,14 +94,14 @@ static void multiply(float *y, size_t y_stride, const gb_inputs *x, const gb_pac
 
 static void gate_up(void *h, size_t h_stride, const gb_inputs *x, const gb_packed *w, uint32_t m, uint32_t p0, uint32_t p1)
 {
-    _Alignas(64) float t[GROUP_ROWS * GB_PANEL], gated[GB_HALF_PANEL];
-    const void *rows[GROUP_ROWS];
+    _Alignas(64) float t[BLOCK_ROWS * GB_PANEL], gated[GB_HALF_PANEL];
+    const void *rows[BLOCK_ROWS];
     size_t element = input_bytes(w);
     for (uint32_t p = p0; p < p1; p++) {
         uint32_t columns = min_u32(w->n / 2 - p * GB_HALF_PANEL, GB_HALF_PANEL);
         for (uint32_t first = 0, n; first < m; first += n) {
-            n = next_group(m - first);
-            group_rows(rows, x, element, first, n);
+            n = next_block(m - first);
+            block_rows(rows, x, element, first, n);
             PRODUCTS(t, rows, n, w, p);
             for (uint32_t i = 0; i < n; i++) {
                 char *out = (char *)h + ((first + i) * h_stride + p * GB_HALF_PANEL) * element;
@@ -124,13 +124,13 @@ static void add_row(float *restrict y, const float *restrict t, uint32_t n)
 
 static void add(float *y, size_t y_stride, const gb_inputs *x, const gb_packed *w, uint32_t m, uint32_t p0, uint32_t p1)
 {
-    _Alignas(64) float t[GROUP_ROWS * GB_PANEL];
-    const void *rows[GROUP_ROWS];
+    _Alignas(64) float t[BLOCK_ROWS * GB_PANEL];
+    const void *rows[BLOCK_ROWS];
     for (uint32_t p = p0; p < p1; p++) {
         uint32_t columns = min_u32(w->n - p * GB_PANEL, GB_PANEL);
         for (uint32_t first = 0, n; first < m; first += n) {
-            n = next_group(m - first);
-            group_rows(rows, x, input_bytes(w), first, n);
+            n = next_block(m - first);
+            block_rows(rows, x, input_bytes(w), first, n);
             PRODUCTS(t, rows, n, w, p);
             for (uint32_t i = 0; i < n; i++) add_row(y + (first + i) * y_stride + p * GB_PANEL, t + i * GB_PANEL, columns);
         }

@@ -2,7 +2,7 @@
 #include "core/cpu/bf16.h"
 #include "core/cpu/matmul.h"
 
-#define GROUP_ROWS 1
+#define BLOCK_ROWS 1
 #define PRODUCTS dot_panel
 #define BF16_INPUTS 0
 
@@ -11,7 +11,7 @@ static void dot_panel(float *t, const void *const *x, uint32_t rows, const gb_pa
     const float *input = x[0];
     const uint16_t *half = (const uint16_t *)w->data + (size_t)panel * GB_PANEL * (w->k + w->k % 2);
     const float *full = (const float *)w->data + (size_t)panel * GB_PANEL * w->k;
-    (void)rows;    /* always GROUP_ROWS */
+    (void)rows;    /* always BLOCK_ROWS */
     for (uint32_t o = 0; o < GB_PANEL; o++) t[o] = 0;
     for (uint32_t k = 0; k < w->k; k++) {
         const uint16_t *pairs = half + (size_t)(k / 2) * 2 * GB_PANEL + k % 2;

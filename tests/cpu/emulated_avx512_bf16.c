@@ -1,0 +1,12 @@
+/* The avx512_bf16 rung over SIMDe's portable emulation of its instructions. */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+
+#define GB_EMULATE_AVX512
+#define PIN(v) ((void)0)
+#define gb_matmul_avx512_bf16 emulated_avx512_bf16
+#define gb_cpu_has_avx512_bf16 emulation_runs
+
+#include "tests/cpu/emulated.h"
+
+#include "core/cpu/matmul_avx512_bf16.c"

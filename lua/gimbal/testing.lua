@@ -1,0 +1,246 @@
+-- The policy author's kit: fakes of everything a policy sees, for busted or any Lua 5.1 and LuaJIT. The fakes refuse what the
+-- host refuses, in the same words.
+--
+--   local testing = require("gimbal.testing")
+--   local policy = testing.load("policies/mine.lua")
+--   local engines = testing.engines({ { kv_used_ratio = 0.9 }, { kv_used_ratio = 0.1 } })
+--   assert(testing.select(policy, testing.request({ prompt_tokens = 100 }), engines) == 1)
+--
+-- Rows are lists in Lua's counting; a policy sees row 1 as index 0.
+local testing = {}
+
+-- Every column with the value that a row without it has.
+testing.columns = {
+    engines = {
+        running_prefill_tokens = 0, waiting_prefill_tokens = 0, pending_tokens = 0, kv_used_ratio = 0, kv_free_tokens = 0,
+        moe_pressure = 1, running = 0, waiting = 0, oldest_wait_ns = 0, preemptions = 0, round_time_ns = 0, age_ns = 0, valid = 1,
+        healthy = 1,
+    },
+    request = { prompt_tokens = 1, max_tokens = 16, priority = 0, session = 0, deadline_ns = math.huge },
+    queue = {
+        prefill_tokens = 1, prompt_tokens = 1, generated_tokens = 0, max_tokens = 16, wait_ns = 0, priority = 0,
+        deadline_ns = math.huge, preemptions = 0, promoted = 0, key = 0 / 0,
+    },
+}
+
+-- What a policy finds in its environment, beside gimbal.
+testing.environment = {
+    base = { "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack" },
+    math = { "abs", "ceil", "exp", "floor", "fmod", "huge", "log", "log10", "max", "min", "modf", "pi", "pow", "sqrt" },
+    string = { "byte", "char", "format", "len", "lower", "rep", "reverse", "sub", "upper" },
+    table = { "concat", "insert", "remove", "sort" },
+    bit = { "arshift", "band", "bnot", "bor", "bswap", "bxor", "lshift", "rol", "ror", "rshift", "tobit", "tohex" },
+}
+
+local function show(value)
+    local kind = type(value)
+    if kind == "string" then return string.format("%q", value) end
+    if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
+    return "a " .. kind
+end
+
+-- ---- views -------------------------------------------------------------------------------------------------------------
+
+local function complete(view, row)
+    local full = {}
+    for name, default in pairs(testing.columns[view]) do full[name] = default end
+    for name, value in pairs(row) do
+        if testing.columns[view][name] == nil then error(string.format("%s has no column %s", view, show(name)), 3) end
+        full[name] = value
+    end
+    return full
+end
+
+local function check_index(what, index, n)
+    if n == 0 then
+        error(string.format("%s[%s]: there is nothing to index here; a view has rows only inside the hook that gets it", what,
+            show(index)), 3)
+    end
+    if type(index) ~= "number" then error(string.format("%s[%s]: the index must be a number", what, show(index)), 3) end
+    if index % 1 ~= 0 then error(string.format("%s[%s]: the index must be a whole number", what, tostring(index)), 3) end
+    if index < 0 or index >= n then error(string.format("%s[%s]: index out of range 0..%d", what, tostring(index), n - 1), 3) end
+end
+
+local function read_only(what)
+    return function() error(what .. " is read-only", 2) end
+end
+
+local function write_key(rows)
+    return function(_, index, value)
+        check_index("queue.key", index, #rows)
+        if type(value) ~= "number" or value - value ~= 0 then
+            error(string.format("queue.key[%s] = %s: a key must be a finite number", tostring(index), show(value)), 2)
+        end
+        rows[index + 1].key = value
+    end
+end
+
+local function column(view, name, rows)
+    local what = view .. "." .. name
+    return setmetatable({}, {
+        __index = function(_, index)
+            check_index(what, index, #rows)
+            return rows[index + 1][name]
+        end,
+        __newindex = name == "key" and write_key(rows) or read_only(what),
+        __metatable = false,
+    })
+end
+
+local function table_view(view, rows, scalars)
+    local fields = scalars
+    fields.n = #rows
+    for name in pairs(testing.columns[view]) do fields[name] = column(view, name, rows) end
+    return setmetatable({}, {
+        __index = function(_, name)
+            if fields[name] == nil then error(string.format("%s has no column %s", view, show(name)), 2) end
+            return fields[name]
+        end,
+        __newindex = read_only(view),
+        __metatable = false,
+    })
+end
+
+-- The engines of a server, one row each; next is the engine whose turn it is (0 by default).
+function testing.engines(rows, next_engine)
+    local full = {}
+    for i, row in ipairs(rows) do full[i] = complete("engines", row) end
+    return table_view("engines", full, { next = next_engine or 0 })
+end
+
+-- The waiting requests of one engine in order of arrival.
+function testing.queue(rows, engine)
+    local full = {}
+    for i, row in ipairs(rows) do full[i] = complete("queue", row) end
+    return table_view("queue", full, { engine = engine or 0 })
+end
+
+function testing.request(row)
+    local fields = complete("request", row or {})
+    return setmetatable({}, {
+        __index = function(_, name)
+            if fields[name] == nil then error(string.format("request has no field %s", show(name)), 2) end
+            return fields[name]
+        end,
+        __newindex = read_only("request"),
+        __metatable = false,
+    })
+end
+
+-- ---- loading a policy --------------------------------------------------------------------------------------------------
+
+-- A generator of numbers in [0, 1) that is the same on every machine (Lehmer, 2^31 - 1).
+function testing.random(seed)
+    local state = (seed or 1) % 2147483646 + 1
+    return function(n)
+        state = state * 48271 % 2147483647
+        local uniform = (state - 1) / 2147483646
+        return n and math.floor(uniform * n) or uniform
+    end
+end
+
+local function new_environment(host)
+    local known = {
+        gimbal = {
+            now = function() return host.now_ns end,
+            random = testing.random(host.seed),
+            log = function(text) host.lines[#host.lines + 1] = tostring(text) end,
+        },
+    }
+    for library, names in pairs(testing.environment) do
+        local from, to = library == "base" and _G or _G[library] or {}, library == "base" and known or {}
+        for _, name in ipairs(names) do to[name] = from[name] end
+        if library ~= "base" then known[library] = to end
+    end
+    return setmetatable({}, {
+        __index = function(_, name)
+            if known[name] == nil then error(tostring(name) .. " is not defined", 2) end
+            return known[name]
+        end,
+        __newindex = function(_, name)
+            error(string.format("assignment to global %s; write local %s", tostring(name), tostring(name)), 2)
+        end,
+        __metatable = false,
+    })
+end
+
+-- Runs a policy file as the host does. Returns the policy and its fake host: {now_ns, seed, lines}, to set the time and read
+-- what was logged. options: now_ns, seed, and params that replace the file's.
+function testing.load(path, options)
+    options = options or {}
+    local host = { now_ns = options.now_ns or 0, seed = options.seed or 1, lines = {} }
+    local environment = new_environment(host)
+    local chunk = assert(loadfile(path, "t", environment))
+    if setfenv then setfenv(chunk, environment) end
+    local policy = chunk()
+    assert(type(policy) == "table", path .. " must return a table of hooks")
+    assert(policy.api == 1, path .. " must have `api = 1`")
+    for name, value in pairs(options.params or {}) do
+        assert(policy.params and policy.params[name] ~= nil, path .. " has no param " .. name)
+        policy.params[name] = value
+    end
+    return policy, host
+end
+
+-- ---- deciding ----------------------------------------------------------------------------------------------------------
+
+-- The engine that the policy selects, or nil; an answer that the host would refuse is an error.
+function testing.select(policy, request, engines)
+    local answer = policy.select_engine(request, engines)
+    if answer == nil then return nil end
+    if type(answer) ~= "number" or answer % 1 ~= 0 or answer < 0 or answer >= engines.n then
+        error(string.format("select_engine returned %s; engines are 0..%d", show(answer), engines.n - 1), 2)
+    end
+    return answer
+end
+
+local function served_before(queue)
+    return function(a, b)
+        if queue.promoted[a] ~= queue.promoted[b] then return queue.promoted[a] > queue.promoted[b] end
+        if queue.promoted[a] == 0 and queue.key[a] ~= queue.key[b] then return queue.key[a] < queue.key[b] end
+        if queue.wait_ns[a] ~= queue.wait_ns[b] then return queue.wait_ns[a] > queue.wait_ns[b] end
+        return a < b
+    end
+end
+
+-- The indices of the queue in the order the core would serve them: promoted ones by arrival, then by key and arrival.
+function testing.order(policy, queue)
+    local answer = policy.order_queue(queue)
+    if answer ~= nil then error(string.format("order_queue returned %s; it must fill queue.key[i] and return nothing", show(answer)), 2) end
+    local indices = {}
+    for i = 0, queue.n - 1 do
+        if queue.key[i] ~= queue.key[i] then error(string.format("order_queue left queue.key[%d] unset", i), 2) end
+        indices[i + 1] = i
+    end
+    table.sort(indices, served_before(queue))
+    return indices
+end
+
+-- ---- random tables -----------------------------------------------------------------------------------------------------
+
+-- n engines under some load, for properties that hold on every table.
+function testing.any_engines(random, n)
+    local rows = {}
+    for i = 1, n do
+        rows[i] = {
+            running_prefill_tokens = random(8192), waiting_prefill_tokens = random(65536), pending_tokens = random(2048),
+            kv_used_ratio = random(), moe_pressure = 0.5 + random(), running = random(64), waiting = random(256),
+            oldest_wait_ns = random(6e9), age_ns = random(1.1e9), valid = random(20) > 0 and 1 or 0, healthy = random(10) > 0 and 1 or 0,
+        }
+    end
+    return testing.engines(rows, random(n))
+end
+
+function testing.any_queue(random, n)
+    local rows = {}
+    for i = 1, n do
+        local prompt, generated, wait = 1 + random(8192), random(4) == 0 and random(512) or 0, random(1e10)
+        rows[i] = {
+            prefill_tokens = prompt + generated, prompt_tokens = prompt, generated_tokens = generated, max_tokens = 1 + random(2048),
+            wait_ns = wait, priority = random(3), promoted = wait > 5e9 and 1 or 0,
+        }
+    end
+    return testing.queue(rows)
+end
+
+return testing

@@ -10,6 +10,8 @@
 
 #include "core/base/status.h"
 
+enum { GB_TOKENIZER_TEXT_MAX = 32 * 1024 * 1024 };    /* bytes of one text */
+
 typedef struct gb_tokenizer gb_tokenizer;
 
 /* DIR/tokenizer.json. GB_ENOTFOUND when there is none (a model may serve token ids only). vocab = model's vocab_size:
@@ -18,7 +20,7 @@ int  gb_tokenizer_load(gb_tokenizer **out, const char *dir, uint32_t vocab, gb_e
 int  gb_tokenizer_parse(gb_tokenizer **out, const char *json, size_t bytes, const char *name, uint32_t vocab, gb_error *err);
 void gb_tokenizer_free(gb_tokenizer *tokenizer);
 
-/* Encodes UTF-8 text (invalid bytes: GB_EFORMAT). Special tokens written in the text are parsed, none are added; "" gives
+/* Encodes UTF-8 text (invalid bytes: GB_EFORMAT; more than GB_TOKENIZER_TEXT_MAX: GB_ETOOBIG). Special tokens written in the text are parsed, none are added; "" gives
    none. *n = tokens needed; at most capacity are written, and GB_EFULL is returned when they do not fit. */
 int gb_tokenizer_encode(const gb_tokenizer *tokenizer, const char *text, size_t bytes,
                         int32_t *tokens, size_t capacity, size_t *n, gb_error *err);
@@ -42,7 +44,8 @@ size_t gb_utf8_push(gb_utf8_stream *stream, const char *bytes, size_t n, char *o
 /* Writes what is held as U+FFFD (0 or 3 bytes) and empties the stream. */
 size_t gb_utf8_flush(gb_utf8_stream *stream, char *out);
 
-/* Whole-text detokenize, special tokens kept, invalid bytes replaced. *bytes = needed; GB_EFULL when above capacity. */
+/* Whole-text detokenize, special tokens kept, invalid bytes replaced, ids without a token left out. *bytes = needed; GB_EFULL
+   when above capacity; GB_EINVAL for an id that the model does not have. */
 int gb_tokenizer_decode(const gb_tokenizer *tokenizer, const int32_t *tokens, size_t n, char *out, size_t capacity,
                         size_t *bytes, gb_error *err);
 

@@ -1,6 +1,7 @@
 #include "bindings/rpc/json.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,10 +43,8 @@ static json_t *json_of_map(const msgpack_object_map *map)
     for (uint32_t i = 0; i < map->size; i++) {
         const msgpack_object *key = &map->ptr[i].key;
         char name[256] = "?";
-        if (key->type == MSGPACK_OBJECT_STR && key->via.str.size < sizeof name) {
-            memcpy(name, key->via.str.ptr, key->via.str.size);
-            name[key->via.str.size] = '\0';
-        }
+        bool is_name = key->type == MSGPACK_OBJECT_STR && key->via.str.size < sizeof name;
+        if (is_name) snprintf(name, sizeof name, "%.*s", (int)key->via.str.size, key->via.str.ptr);
         json_object_set_new(object, name, gb_rpc_json_of(&map->ptr[i].val));
     }
     return object;
@@ -56,6 +55,13 @@ static json_t *json_of_array(const msgpack_object_array *array)
     json_t *list = json_array();
     for (uint32_t i = 0; i < array->size; i++) json_array_append_new(list, gb_rpc_json_of(&array->ptr[i]));
     return list;
+}
+
+/* msgpack-c points nowhere for empty strings, and what is not UTF-8 is no JSON. */
+static json_t *json_of_text(const char *text, uint32_t n)
+{
+    json_t *json = json_stringn(n ? text : "", n);
+    return json ? json : json_null();
 }
 
 static json_t *json_of_bytes(const char *bytes, uint32_t n)
@@ -126,7 +132,7 @@ json_t *gb_rpc_json_of(const msgpack_object *o)
     case MSGPACK_OBJECT_NEGATIVE_INTEGER: return json_integer(o->via.i64);
     case MSGPACK_OBJECT_FLOAT32:
     case MSGPACK_OBJECT_FLOAT64: return json_of_real(o->via.f64);
-    case MSGPACK_OBJECT_STR: return json_stringn(o->via.str.ptr, o->via.str.size);
+    case MSGPACK_OBJECT_STR: return json_of_text(o->via.str.ptr, o->via.str.size);
     case MSGPACK_OBJECT_BIN: return json_of_bytes(o->via.bin.ptr, o->via.bin.size);
     case MSGPACK_OBJECT_ARRAY: return json_of_array(&o->via.array);
     case MSGPACK_OBJECT_MAP: return json_of_map(&o->via.map);

@@ -92,13 +92,14 @@ static gb_rpc_outcome read_messages(gb_rpc_call *call, gb_rpc_tokens *prompt)
 /* Exactly one of prompt, tokens and messages. */
 static gb_rpc_outcome read_prompt(gb_rpc_call *call, gb_rpc_tokens *prompt)
 {
-    const msgpack_object *text = gb_rpc_param(call->params, "prompt"), *ids = gb_rpc_param(call->params, "tokens");
-    const msgpack_object *messages = gb_rpc_param(call->params, "messages");
+    size_t bytes;
+    const char *text = gb_rpc_param_text(call->params, "prompt", &bytes);
+    const msgpack_object *ids = gb_rpc_param(call->params, "tokens"), *messages = gb_rpc_param(call->params, "messages");
     int given = (text != NULL) + (ids != NULL) + (messages != NULL);
     if (given != 1)
         return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "prompt", "give one of prompt, tokens and messages, not %s", given ? "several" : "none");
     const char *path = text ? "prompt" : ids ? "tokens" : "messages";
-    gb_rpc_outcome outcome = text  ? gb_rpc_tokens_of_text(call, prompt, path, text->via.str.ptr, text->via.str.size, GB_RPC_VALUES_MAX)
+    gb_rpc_outcome outcome = text  ? gb_rpc_tokens_of_text(call, prompt, path, text, bytes, GB_RPC_VALUES_MAX)
                              : ids ? gb_rpc_tokens_of_ids(call, prompt, path, ids, GB_RPC_VALUES_MAX)
                                    : read_messages(call, prompt);
     if (outcome == GB_RPC_REPLIED && prompt->n == 0)

@@ -29,9 +29,10 @@ static gb_rpc_outcome run_detokenize(gb_rpc_call *call)
     const gb_tokenizer *tokenizer = call->service->instance->tokenizer;
     gb_rpc_tokens tokens;
     size_t bytes = 0;
+    char none[1];
     if (!tokenizer) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "tokens", "this model has no tokenizer.json: its tokens have no text");
     if (gb_rpc_tokens_of_ids(call, &tokens, "tokens", gb_rpc_param(call->params, "tokens"), GB_RPC_VALUES_MAX) == GB_RPC_FAILED) return GB_RPC_FAILED;
-    int status = gb_tokenizer_decode(tokenizer, tokens.ids, tokens.n, NULL, 0, &bytes, &call->error.sentence);
+    int status = gb_tokenizer_decode(tokenizer, tokens.ids, tokens.n, none, 0, &bytes, &call->error.sentence);
     if (status == GB_EFULL && bytes > GB_RPC_MESSAGE_MAX)
         return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "tokens", "the text has %zu bytes, more than a message of %d: send fewer tokens", bytes, GB_RPC_MESSAGE_MAX);
     char *text = malloc(bytes + 1);

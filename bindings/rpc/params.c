@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/nearest.h"
+#include "core/model/utf8.h"
 
 typedef struct checker {
     gb_rpc_error *error;
@@ -112,10 +113,10 @@ static bool check_string(checker *c, const gb_rpc_field *f, const msgpack_object
     bool plain = f->low == 0 && f->high == 0;
     uint32_t low = f->type == GB_RPC_TEXT || !plain ? (uint32_t)f->low : 1;
     uint32_t high = !plain ? (uint32_t)f->high : f->type == GB_RPC_TEXT ? GB_RPC_MESSAGE_MAX : GB_RPC_STRING_MAX;
-    size_t bad_at;
     if (o->via.str.size < low || o->via.str.size > high)
         return FAIL(c, "%s has %u bytes, but must have %u..%u", PATH(c), o->via.str.size, low, high);
-    if (!gb_rpc_is_utf8(o->via.str.ptr, o->via.str.size, &bad_at)) return FAIL(c, "%s is not UTF-8 at byte %zu", PATH(c), bad_at);
+    size_t bad_at = gb_utf8_check(o->via.str.ptr, o->via.str.size);
+    if (bad_at < o->via.str.size) return FAIL(c, "%s is not UTF-8 at byte %zu", PATH(c), bad_at);
     if (f->type == GB_RPC_TEXT) return true;
     for (uint32_t i = 0; i < o->via.str.size; i++)
         if ((unsigned char)o->via.str.ptr[i] < 0x20 || o->via.str.ptr[i] == 0x7f)
@@ -254,7 +255,8 @@ const char *gb_rpc_param_text(const msgpack_object *map, const char *name, size_
 {
     const msgpack_object *o = gb_rpc_param(map, name);
     *bytes = o ? o->via.str.size : 0;
-    return o ? o->via.str.ptr : NULL;
+    if (!o) return NULL;
+    return *bytes ? o->via.str.ptr : "";    /* msgpack-c points nowhere for empty strings */
 }
 
 const char *gb_rpc_param_string(const msgpack_object *map, const char *name, char *out)
@@ -267,40 +269,12 @@ const char *gb_rpc_param_string(const msgpack_object *map, const char *name, cha
     return out;
 }
 
-/* --- text --- */
-
-/* Bytes of the character that begins at p, or 0 when it is not well-formed (overlong, surrogate, above U+10FFFF, cut). */
-static size_t utf8_character(const unsigned char *p, size_t n)
-{
-    if (p[0] < 0x80) return 1;
-    size_t size = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n < size) return 0;
-    unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
-    if (p[1] < low || p[1] > high) return 0;
-    for (size_t i = 2; i < size; i++)
-        if (p[i] < 0x80 || p[i] > 0xbf) return 0;
-    return size;
-}
-
-bool gb_rpc_is_utf8(const char *text, size_t bytes, size_t *bad_at)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    for (size_t i = 0; i < bytes;) {
-        size_t n = utf8_character(p + i, bytes - i);
-        if (n == 0) {
-            *bad_at = i;
-            return false;
-        }
-        i += n;
-    }
-    return true;
-}
+/* --- slips --- */
 
 bool gb_rpc_is_near(const char *name, size_t bytes, const char *known)
 {
     char word[GB_NEAREST_BYTES + 1];
-    if (bytes > GB_NEAREST_BYTES) return false;
+    if (bytes == 0 || bytes > GB_NEAREST_BYTES) return false;
     memcpy(word, name, bytes);
     word[bytes] = '\0';
     size_t letters = strlen(known);

@@ -20,7 +20,6 @@ const char *gb_rpc_param_text(const msgpack_object *map, const char *name, size_
 /* A STRING, terminated in out (room for GB_RPC_STRING_MAX + 1 bytes); NULL when absent. */
 const char *gb_rpc_param_string(const msgpack_object *map, const char *name, char *out);
 
-bool gb_rpc_is_utf8(const char *text, size_t bytes, size_t *bad_at);
 /* Whether a name is a slip of another: one letter off, two in long names. */
 bool gb_rpc_is_near(const char *name, size_t bytes, const char *known);
 

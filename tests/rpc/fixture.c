@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bindings/rpc/json.h"
+#include "bindings/rpc/method.h"
 #include "core/base/assert.h"
 #include "tests/check.h"
 
@@ -201,6 +202,51 @@ void fixture_pass(fixture *f, gb_time time)
     tick(f);
 }
 
+/* --- answers keep to the method table --- */
+
+static void check_map(const char *where, const json_t *map, const gb_rpc_field *fields);
+
+static void check_one(const char *where, const json_t *value, const gb_rpc_field *f)
+{
+    bool fits[] = {
+        [GB_RPC_BOOL] = json_is_boolean(value), [GB_RPC_INT] = json_is_integer(value), [GB_RPC_FLOAT] = json_is_real(value),
+        [GB_RPC_STRING] = json_is_string(value), [GB_RPC_TEXT] = json_is_string(value), [GB_RPC_BYTES] = json_is_string(value),
+        [GB_RPC_MAP] = json_is_object(value), [GB_RPC_MATRIX] = json_is_array(value), [GB_RPC_ANY] = true,
+    };
+    if (!fits[f->type]) check_fail(__FILE__, __LINE__, "%s.%s has another type than the method table says", where, f->name);
+    else if (f->type == GB_RPC_MAP && f->fields) check_map(where, value, f->fields);
+}
+
+static void check_value(const char *where, const json_t *value, const gb_rpc_field *f)
+{
+    const char *key;
+    json_t *element;
+    size_t i;
+    if (f->shape == GB_RPC_ONE) check_one(where, value, f);
+    else if (f->shape == GB_RPC_BY_NAME) json_object_foreach((json_t *)value, key, element) check_one(where, element, f);
+    else json_array_foreach(value, i, element) check_one(where, element, f);
+}
+
+static void check_map(const char *where, const json_t *map, const gb_rpc_field *fields)
+{
+    size_t known = 0;
+    for (const gb_rpc_field *f = fields; f->name; f++) {
+        const json_t *value = json_object_get(map, f->name);
+        if (value) check_value(where, value, f);
+        else if (!f->optional) check_fail(__FILE__, __LINE__, "%s.%s is missing", where, f->name);
+        known += value != NULL;
+    }
+    if (known != json_object_size(map)) check_fail(__FILE__, __LINE__, "%s has %zu fields, but %zu of them are documented", where, json_object_size(map), known);
+}
+
+static const gb_rpc_field *fields_of_notification(const char *name)
+{
+    const gb_rpc_notification *n = gb_rpc_notifications;
+    while (n->name && strcmp(n->name, name) != 0) n++;
+    GB_ASSERT(n->name);
+    return n->fields;
+}
+
 /* --- peers --- */
 
 void peer_open(peer *p, fixture *f, bool trusted)
@@ -329,6 +375,7 @@ json_t *peer_take(peer *p, const char *notification)
         if (json_integer_value(json_array_get(m, 0)) != 2 || strcmp(json_string_value(json_array_get(m, 1)), notification) != 0) continue;
         json_t *message = take_at(p, i), *map = json_incref(json_array_get(json_array_get(message, 2), 0));
         json_decref(message);
+        check_map(notification, map, fields_of_notification(notification));
         return map;
     }
     return NULL;
@@ -353,8 +400,11 @@ json_t *peer_call(peer *p, const char *method, const char *params)
 {
     json_t *response = call(p, method, params), *result = NULL;
     const json_t *error = json_array_get(response, 2);
-    if (error && !json_is_null(error)) check_fail(__FILE__, __LINE__, "%s %s failed: %s", method, params, json_text(error, "message"));
-    else result = json_incref(json_array_get(response, 3));
+    if (error && !json_is_null(error)) check_fail(__FILE__, __LINE__, "%s %.200s failed: %s", method, params, json_text(error, "message"));
+    else {
+        result = json_incref(json_array_get(response, 3));
+        check_map(method, result, gb_rpc_method_find(method, strlen(method))->result);
+    }
     json_decref(response);
     return result;
 }
@@ -363,14 +413,14 @@ void peer_call_fails(peer *p, const char *method, const char *params, int code, 
 {
     json_t *response = call(p, method, params);
     const json_t *error = json_array_get(response, 2);
-    if (!json_is_object(error)) check_fail(__FILE__, __LINE__, "%s %s did not fail", method, params);
+    if (!json_is_object(error)) check_fail(__FILE__, __LINE__, "%s %.200s did not fail", method, params);
     else {
         const char *said = json_string_value(json_object_get(json_object_get(error, "data"), "path"));
         if (json_int(error, "code") != code || !strstr(json_text(error, "message"), part))
-            check_fail(__FILE__, __LINE__, "%s %s failed with %d \"%s\", not with %d \"%s\"", method, params, (int)json_int(error, "code"),
+            check_fail(__FILE__, __LINE__, "%s %.200s failed with %d \"%s\", not with %d \"%s\"", method, params, (int)json_int(error, "code"),
                        json_text(error, "message"), code, part);
         if ((path != NULL) != (said != NULL) || (path && strcmp(path, said) != 0))
-            check_fail(__FILE__, __LINE__, "%s %s: data.path is %s, not %s", method, params, said ? said : "absent", path ? path : "absent");
+            check_fail(__FILE__, __LINE__, "%s %.200s: data.path is %s, not %s", method, params, said ? said : "absent", path ? path : "absent");
     }
     json_decref(response);
 }

@@ -2,7 +2,8 @@
    with a script. No socket, no thread, no clock: tests say what arrives and what time it is.
 
    A token is a byte (ids 0..255), 256 is the special end token "<|end|>". Every request is answered with the bytes of
-   `script`, then the end token. Parameters and answers are JSON text, as in docs/rpc.md. */
+   `script`, then the end token. Parameters and answers are JSON text, as in docs/rpc.md; every answer and notification that a
+   test looks at is held against the method table: documented fields only, and all that are not optional. */
 #ifndef GB_TESTS_RPC_FIXTURE_H
 #define GB_TESTS_RPC_FIXTURE_H
 

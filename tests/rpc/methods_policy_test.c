@@ -1,0 +1,171 @@
+#include "bindings/rpc/snapshot.h"
+
+#include <stdlib.h>
+
+#include "tests/check.h"
+#include "tests/rpc/fixture.h"
+
+#define LAST_ENGINE "local p = {api = 1, name = 'last'}\\nfunction p.select_engine(request, engines) return engines.n - 1 end\\nreturn p"
+
+static int64_t load(peer *p, const char *params)
+{
+    json_t *r = peer_call(p, "policy_load", params);
+    int64_t version = json_int(r, "version");
+    json_decref(r);
+    return version;
+}
+
+static void activate(peer *p, int64_t version)
+{
+    char params[64];
+    snprintf(params, sizeof params, "{\"version\": %lld}", (long long)version);
+    json_decref(peer_call(p, "policy_activate", params));
+}
+
+static int64_t engine_of_a_request(peer *p)
+{
+    json_t *r = peer_call(p, "generate", "{\"prompt\": \"x\", \"stream\": true}");
+    int64_t engine = json_int(r, "engine");
+    json_decref(r);
+    return engine;
+}
+
+static void shipped_policies_are_listed(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    json_t *r = peer_call(&p, "policy_list", "{}");
+    const json_t *policies = json_object_get(r, "policies");
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(policies); i++) found |= strcmp(json_text(json_array_get(policies, i), "name"), "round_robin") == 0;
+    CHECK(found);
+    CHECK_EQ(json_int(json_object_get(r, "active"), "select_engine"), 0);
+    json_decref(r);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void a_loaded_policy_decides_once_it_is_active_and_not_before(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"source\": \"" LAST_ENGINE "\"}");
+    CHECK_EQ(engine_of_a_request(&p) + engine_of_a_request(&p), 1);    /* ordered dispatch: both engines in turn */
+    activate(&p, version);
+    CHECK_EQ(engine_of_a_request(&p), 1);
+    CHECK_EQ(engine_of_a_request(&p), 1);
+    json_t *r = peer_call(&p, "policy_activate", "{\"version\": 0}");    /* the red button */
+    CHECK_EQ(json_int(json_object_get(r, "active"), "select_engine"), 0);
+    json_decref(r);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void policy_get_returns_the_source_by_version_or_by_hook(void)
+{
+    fixture f;
+    peer p;
+    char params[64];
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"name\": \"mine\", \"source\": \"" LAST_ENGINE "\"}");
+    snprintf(params, sizeof params, "{\"version\": %lld}", (long long)version);
+    json_t *by_version = peer_call(&p, "policy_get", params);
+    CHECK_STR(json_text(by_version, "name"), "mine");
+    CHECK_STR(json_text(by_version, "state"), "ready");
+    CHECK_CONTAINS(json_text(by_version, "source"), "engines.n - 1");
+    CHECK_EQ(strlen(json_text(by_version, "sha256")), 64);
+    activate(&p, version);
+    json_t *by_hook = peer_call(&p, "policy_get", "{\"hook\": \"select_engine\"}");
+    CHECK_EQ(json_int(by_hook, "version"), version);
+    CHECK_STR(json_text(by_hook, "state"), "active");
+    CHECK_STR(json_text(by_hook, "sha256"), json_text(by_version, "sha256"));
+    json_decref(by_version);
+    json_decref(by_hook);
+    json_t *builtin = peer_call(&p, "policy_get", "{\"hook\": \"order_queue\"}");
+    CHECK_EQ(json_int(builtin, "version"), 0);
+    json_decref(builtin);
+    peer_call_fails(&p, "policy_get", "{}", GB_RPC_INVALID_PARAMS, "version", "give version, or hook");
+    peer_call_fails(&p, "policy_get", "{\"version\": 999}", GB_RPC_NOT_FOUND, "version", "no policy version 999");
+    peer_call_fails(&p, "policy_get", "{\"hook\": \"select\"}", GB_RPC_INVALID_PARAMS, "hook", "hooks are select_engine and order_queue");
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void the_same_name_again_is_a_new_version(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t first = load(&p, "{\"name\": \"mine\", \"source\": \"" LAST_ENGINE "\"}");
+    CHECK_EQ(load(&p, "{\"name\": \"mine\", \"source\": \"" LAST_ENGINE "\"}"), first + 1);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void a_policy_that_does_not_compile_is_rejected_with_its_line(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    peer_call_fails(&p, "policy_load", "{\"name\": \"bad\", \"source\": \"return {\\nfoo bar\\n}\"}", GB_RPC_POLICY_REJECTED, "source", ":2:");
+    peer_call_fails(&p, "policy_load", "{\"source\": \"return 5\"}", GB_RPC_POLICY_REJECTED, "source", "");
+    peer_call_fails(&p, "policy_load", "{\"source\": \"return {}\", \"hook\": \"selct_engine\"}", GB_RPC_INVALID_PARAMS, "hook", "hooks are");
+    peer_call_fails(&p, "policy_activate", "{\"version\": 12345}", GB_RPC_NOT_FOUND, "version", "12345");
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void a_source_over_256_kib_is_too_large(void)
+{
+    fixture f;
+    peer p;
+    size_t room = GB_LUA_SOURCE_MAX + 100;
+    char *params = malloc(room);
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int head = snprintf(params, room, "{\"source\": \"");
+    memset(params + head, '-', GB_LUA_SOURCE_MAX + 1);
+    strcpy(params + head + GB_LUA_SOURCE_MAX + 1, "\"}");
+    peer_call_fails(&p, "policy_load", params, GB_RPC_TOO_LARGE, "source", "262145 bytes");
+    free(params);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void replacing_a_policy_mid_stream_loses_no_token(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"source\": \"" LAST_ENGINE "\"}");
+    for (int i = 0; i < 8; i++) json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"stream\": true, \"window\": 0}"));
+    for (int i = 0; i < 40; i++) {
+        fixture_round(&f);
+        activate(&p, i % 2 ? version : 0);
+    }
+    fixture_run(&f);
+    peer_receive(&p);
+    json_t *done;
+    int ends = 0;
+    while ((done = peer_take(&p, "done"))) {
+        CHECK_EQ(json_int(json_object_get(done, "usage"), "completion_tokens"), 32);
+        json_decref(done);
+        ends++;
+    }
+    CHECK_EQ(ends, 8);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+TESTS(TEST(shipped_policies_are_listed), TEST(a_loaded_policy_decides_once_it_is_active_and_not_before),
+      TEST(policy_get_returns_the_source_by_version_or_by_hook), TEST(the_same_name_again_is_a_new_version),
+      TEST(a_policy_that_does_not_compile_is_rejected_with_its_line), TEST(a_source_over_256_kib_is_too_large),
+      TEST(replacing_a_policy_mid_stream_loses_no_token))

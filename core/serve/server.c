@@ -211,7 +211,6 @@ static void open_stream(gb_server *s, gb_live *live, const gb_sampling *sampling
     gb_stream_open(live->stream, &s->shared, sampling);
     gb_sampling *own = &live->stream->sampling;
     own->max_tokens = max_tokens;
-    if (own->min_tokens > max_tokens) own->min_tokens = max_tokens;
     if (!own->has_seed) own->seed = gb_mix64(s->options.seed ^ gb_mix64(s->accepted));
 }
 

@@ -219,6 +219,17 @@ static void cancelling_a_waiting_request_ends_it_at_once(void)
     stop();
 }
 
+static void a_request_cancelled_before_any_trace_saw_it_leaves_no_pending_tokens(void)
+{
+    start_with(2, 64, 8);
+    gb_request_id id = submit(20, 5);
+    const double *pending = gb_server_tables(server)->engines.pending_tokens;
+    CHECK_NEAR(pending[0] + pending[1], 20, 0);
+    gb_server_cancel(server, id, now());
+    CHECK_NEAR(pending[0] + pending[1], 0, 0);
+    stop();
+}
+
 static void cancelling_between_rounds_frees_the_blocks_at_once(void)
 {
     start_with(1, 64, 8);
@@ -262,6 +273,8 @@ static void cancelling_in_flight_tells_the_driver_which_work_to_drop_and_frees_t
 
 static void a_round_that_ignores_the_cancel_changes_nothing(void)
 {
+    uint64_t seq;
+    uint32_t engine, work;
     start_with(1, 64, 8);
     gb_request_id id = submit(30, 5);
     CHECK(gb_server_poll_round(server, &f.round, now()));
@@ -272,6 +285,8 @@ static void a_round_that_ignores_the_cancel_changes_nothing(void)
     CHECK_EQ(s.tokens, 0);
     CHECK_EQ(s.ends, 1);
     CHECK_EQ(stats().blocks_used, 0);
+    CHECK(!gb_server_poll_cancel(server, &seq, &engine, &work));    /* that round is over */
+    CHECK(!step());                                                  /* and no later one holds it */
     stop();
 }
 
@@ -872,6 +887,7 @@ TESTS(TEST(a_request_walks_from_submit_to_done),
       TEST(a_request_that_can_never_fit_is_refused_and_freezes_nobody),
       TEST(max_tokens_beyond_the_context_end_with_length),
       TEST(cancelling_a_waiting_request_ends_it_at_once),
+      TEST(a_request_cancelled_before_any_trace_saw_it_leaves_no_pending_tokens),
       TEST(cancelling_between_rounds_frees_the_blocks_at_once),
       TEST(cancelling_in_flight_tells_the_driver_which_work_to_drop_and_frees_the_blocks_when_it_returns),
       TEST(a_round_that_ignores_the_cancel_changes_nothing),

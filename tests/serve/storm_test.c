@@ -119,7 +119,6 @@ static void submit(void)
     uint32_t room = s.options.max_model_len - r->n_prompt;
     if (kv_room - r->n_prompt + 1 < room) room = kv_room - r->n_prompt + 1;
     r->max_tokens = r->sampling.max_tokens < room ? r->sampling.max_tokens : room;
-    if (r->sampling.min_tokens > r->max_tokens) r->sampling.min_tokens = r->max_tokens;
     s.n++;
 }
 

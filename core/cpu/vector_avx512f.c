@@ -1,8 +1,10 @@
 /* Sixteen lanes: a block's columns are one vector, so a tile takes 12 queries to have sums enough for the latency of FMA. */
 #include "core/cpu/vector_rungs.h"
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(GB_EMULATE_AVX512)
+#ifndef GB_EMULATE_AVX512
 #include <immintrin.h>
+#endif
 
 #define LANES 16
 enum { TILE_ROWS = 12 };

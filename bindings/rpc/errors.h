@@ -25,7 +25,7 @@
     X(SLOW_READER, 1010, "the client gave no credit or did not read for too long") \
     X(TOO_LARGE, 1011, "a result or an upload is over its size limit") \
     X(POLICY_REJECTED, 1012, "the policy does not compile or fails its probe; the message has file:line") \
-    X(POLICY_BUDGET, 1013, "the policy used up its time or memory while it was loaded") \
+    X(POLICY_BUDGET, 1013, "the policy runs out of memory while it is probed") \
     X(VERSION_CONFLICT, 1014, "the version is not the one that the call assumed")
 
 enum {

@@ -332,9 +332,11 @@ static const gb_rpc_field abort_result[] = {
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000 };
 
+static const char *const states[] = {"waiting", "running", "preempted"};    /* by gb_request_state */
+enum { STATES = sizeof states / sizeof *states };
+
 static void pack_request(gb_pack *out, const gb_request_info *info, const gb_rpc_stream *stream, gb_time now)
 {
-    static const char *const states[] = {"waiting", "running", "preempted"};
     gb_pack_list map = gb_pack_begin_map(out);
     gb_pack_key_uint(&map, "id", info->id);
     if (stream) gb_pack_key_str(&map, "request_id", stream->request_id);
@@ -351,17 +353,36 @@ static void pack_request(gb_pack *out, const gb_request_info *info, const gb_rpc
     gb_pack_end(&map);
 }
 
+/* *state = STATES when all are wanted. */
+static gb_rpc_outcome read_state(gb_rpc_call *call, int *state)
+{
+    char text[GB_RPC_STRING_MAX + 1];
+    const char *given = gb_rpc_param_string(call->params, "state", text);
+    *state = given ? 0 : STATES;
+    while (*state < STATES && strcmp(states[*state], given) != 0) ++*state;
+    if (!given || *state < STATES) return GB_RPC_REPLIED;
+    return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "state", "there is no such state: states are waiting, running and preempted");
+}
+
+static bool is_listed(const gb_rpc_call *call, const gb_request_info *info, const gb_rpc_stream *stream, int state)
+{
+    bool visible = call->conn->admin || (stream && is_own(call, stream));
+    return visible && (state == STATES || (int)info->state == state);
+}
+
 static gb_rpc_outcome run_request_list(gb_rpc_call *call)
 {
+    int state;
     uint32_t limit = (uint32_t)gb_rpc_param_int(call->params, "limit", LIST_DEFAULT);
     uint32_t cursor = (uint32_t)gb_rpc_param_int(call->params, "cursor", 0);
     gb_request_info info;
+    if (read_state(call, &state) == GB_RPC_FAILED) return GB_RPC_FAILED;
     gb_pack_list map = gb_pack_begin_map(call->out);
     gb_pack_list list = gb_pack_begin_array(gb_pack_key(&map, "requests"));
     bool more = true;
     while (list.n < limit && (more = gb_server_request_next(call->service->instance->server, &cursor, &info))) {
         const gb_rpc_stream *stream = gb_rpc_stream_of(call->service, info.id);
-        if (call->conn->admin || (stream && is_own(call, stream))) pack_request(gb_pack_next(&list), &info, stream, call->now);
+        if (is_listed(call, &info, stream, state)) pack_request(gb_pack_next(&list), &info, stream, call->now);
     }
     gb_pack_end(&list);
     if (more) gb_pack_key_uint(&map, "cursor", cursor);
@@ -370,6 +391,7 @@ static gb_rpc_outcome run_request_list(gb_rpc_call *call)
 }
 
 static const gb_rpc_field request_list_params[] = {
+    {.name = "state", .type = GB_RPC_STRING, .doc = "only those that are waiting, running or preempted; default: all"},
     {.name = "limit", .type = GB_RPC_INT, .low = 1, .high = LIST_MAX, .doc = "most requests to list; default 100"},
     {.name = "cursor", .type = GB_RPC_INT, .low = 0, .high = UINT32_MAX, .doc = "go on from an earlier list"},
     {0},

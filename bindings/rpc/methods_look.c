@@ -206,7 +206,8 @@ static void pack_engine(gb_pack *out, const gb_server *server, uint32_t engine)
 #define X(name, unit, meaning) pack_column(&map, #name, unit, engines->name[engine]);
     GB_ENGINE_COLUMNS(X)
 #undef X
-    gb_pack_key_uint(&map, "kv_total_tokens", (uint64_t)options->blocks_per_engine * GB_BLOCK_TOKENS);
+    gb_pack_key_int(&map, "kv_used", (int64_t)(engines->kv_used_ratio[engine] * options->blocks_per_engine + 0.5));
+    gb_pack_key_uint(&map, "kv_total", options->blocks_per_engine);
     gb_pack_key_uint(&map, "trace_seq", gb_server_trace_seq(server, engine));
     gb_pack_end(&map);
 }
@@ -244,7 +245,8 @@ static const gb_rpc_field engine_fields[] = {
     {.name = "age_ms", .type = GB_RPC_FLOAT, .doc = "of the trace; 0 while nothing is in flight"},
     {.name = "valid", .type = GB_RPC_BOOL, .doc = "true once a trace exists"},
     {.name = "healthy", .type = GB_RPC_BOOL, .doc = "false when the engine is down"},
-    {.name = "kv_total_tokens", .type = GB_RPC_INT, .doc = "positions that fit into all its blocks"},
+    {.name = "kv_used", .type = GB_RPC_INT, .doc = "KV blocks in use; a block has 16 positions"},
+    {.name = "kv_total", .type = GB_RPC_INT, .doc = "KV blocks of the engine"},
     {.name = "trace_seq", .type = GB_RPC_INT, .doc = "grows with each trace"},
     {0},
 };
@@ -270,18 +272,30 @@ static void pack_counts(gb_pack *out, const uint64_t *counts, uint32_t n_dims, c
     free(narrow);
 }
 
-typedef struct window_choice {
+typedef struct view {
+    const gb_matrix *counts;
+    uint64_t id;
     bool running;
-    int64_t layer;    /* -1 = all */
-} window_choice;
+    gb_time from, to;
+} view;
 
-static int pack_window(gb_rpc_service *service, gb_pack *out, window_choice choice)
+static view view_of(const gb_server *server, bool running)
 {
-    uint64_t window_id = 0;
-    gb_time from = 0, to = 0;
-    const gb_matrix *window = gb_server_window(service->instance->server, choice.running, &window_id, &from, &to);
-    uint32_t first = choice.layer >= 0 ? (uint32_t)choice.layer : 0, layers = choice.layer >= 0 ? 1 : window->layers;
-    gb_matrix a = {.layers = layers, .sources = window->sources, .experts = window->experts, .counts = gb_matrix_row(window, first, 0)};
+    view v = {.running = running};
+    v.counts = gb_server_window(server, running, &v.id, &v.from, &v.to);
+    return v;
+}
+
+/* The latest closed window; before there is one (its id is 0), the running one. */
+static view default_view(const gb_server *server)
+{
+    view closed = view_of(server, false);
+    return closed.id ? closed : view_of(server, true);
+}
+
+static int pack_view(gb_pack *out, const view *v, uint32_t first, uint32_t layers)
+{
+    gb_matrix a = {.layers = layers, .sources = v->counts->sources, .experts = v->counts->experts, .counts = gb_matrix_row(v->counts, first, 0)};
     uint64_t *b = malloc(((size_t)layers * a.experts + 1) * sizeof *b);
     if (!b) return GB_ENOMEM;
     gb_matrix_sum_sources(&a, b);
@@ -289,43 +303,49 @@ static int pack_window(gb_rpc_service *service, gb_pack *out, window_choice choi
     pack_counts(gb_pack_key(&map, "A"), a.counts, 3, (uint32_t[]){layers, a.sources, a.experts});
     pack_counts(gb_pack_key(&map, "B"), b, 2, (uint32_t[]){layers, a.experts});
     gb_pack_key_uint(&map, "first_layer", first);
-    gb_pack_key_uint(&map, "window_id", window_id);
-    gb_pack_key_bool(&map, "running", choice.running);
-    gb_pack_key_float(&map, "from_ms", gb_to_ms(from));
-    gb_pack_key_float(&map, "to_ms", gb_to_ms(to));
+    gb_pack_key_uint(&map, "window_id", v->id);
+    gb_pack_key_bool(&map, "running", v->running);
+    gb_pack_key_float(&map, "t0_ms", gb_to_ms(v->from));
+    gb_pack_key_float(&map, "t1_ms", gb_to_ms(v->to));
     gb_pack_end(&map);
     free(b);
     return GB_OK;
 }
 
-/* The latest closed window; before there is one, the running one. */
-static bool has_closed_window(const gb_rpc_service *service)
-{
-    uint64_t window_id;
-    gb_time from, to;
-    gb_server_window(service->instance->server, false, &window_id, &from, &to);
-    return window_id > 0;
-}
-
 void gb_rpc_pack_experts(gb_rpc_service *service, gb_pack *out)
 {
-    pack_window(service, out, (window_choice){.running = !has_closed_window(service), .layer = -1});
+    view v = default_view(service->instance->server);
+    pack_view(out, &v, 0, v.counts->layers);
+}
+
+static gb_rpc_outcome find_view(gb_rpc_call *call, view *v)
+{
+    const gb_server *server = call->service->instance->server;
+    view running = view_of(server, true), closed = view_of(server, false);
+    *v = default_view(server);
+    uint64_t wanted = (uint64_t)gb_rpc_param_int(call->params, "window", (int64_t)v->id);
+    if (wanted == 0 || wanted == running.id) *v = running;
+    else if (wanted == closed.id) *v = closed;
+    else return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "window", "window %llu is not kept: %llu is running, and the latest closed one is kept",
+                            (unsigned long long)wanted, (unsigned long long)running.id);
+    return GB_RPC_REPLIED;
 }
 
 static gb_rpc_outcome run_expert_matrix(gb_rpc_call *call)
 {
-    uint32_t layers = gb_server_options_get(call->service->instance->server)->moe_layers;
-    window_choice choice = {.running = !has_closed_window(call->service), .layer = gb_rpc_param_int(call->params, "layer", -1)};
-    if (choice.layer >= (int64_t)layers)
-        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "layer", "layer is %lld, but MoE layers are 0..%u", (long long)choice.layer, layers - 1);
-    choice.running = gb_rpc_param_bool(call->params, "running", choice.running);
-    int status = pack_window(call->service, call->out, choice);
+    view v;
+    if (find_view(call, &v) == GB_RPC_FAILED) return GB_RPC_FAILED;
+    int64_t layer = gb_rpc_param_int(call->params, "layer", -1);
+    if (layer >= (int64_t)v.counts->layers)
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "layer", "layer is %lld, but MoE layers are 0..%u", (long long)layer, v.counts->layers - 1);
+    int status = pack_view(call->out, &v, layer < 0 ? 0 : (uint32_t)layer, layer < 0 ? v.counts->layers : 1);
     return status == GB_OK ? GB_RPC_REPLIED : gb_rpc_fail_status(call, status, NULL);
 }
 
 static const gb_rpc_field expert_matrix_params[] = {
     {.name = "layer", .type = GB_RPC_INT, .low = 0, .high = GB_LAYERS_MAX, .doc = "one MoE layer; default: all"},
-    {.name = "running", .type = GB_RPC_BOOL, .doc = "true: the window being counted; false: the latest closed one; default: false once there is one"},
+    {.name = "window", .type = GB_RPC_INT, .low = 0, .high = INT64_MAX,
+     .doc = "id of a window, 0 = the running one; default: the latest closed one, before there is one the running one"},
     {0},
 };
 
@@ -335,8 +355,8 @@ static const gb_rpc_field expert_matrix_result[] = {
     {.name = "first_layer", .type = GB_RPC_INT, .doc = "MoE layer of the first row"},
     {.name = "window_id", .type = GB_RPC_INT, .doc = "grows by one with each window"},
     {.name = "running", .type = GB_RPC_BOOL, .doc = "whether it is still being counted"},
-    {.name = "from_ms", .type = GB_RPC_FLOAT, .doc = "on the clock of ping"},
-    {.name = "to_ms", .type = GB_RPC_FLOAT, .doc = "on the clock of ping"},
+    {.name = "t0_ms", .type = GB_RPC_FLOAT, .doc = "its first round began, on the clock of ping"},
+    {.name = "t1_ms", .type = GB_RPC_FLOAT, .doc = "its latest round ended"},
     {0},
 };
 

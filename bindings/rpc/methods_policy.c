@@ -167,6 +167,7 @@ static gb_rpc_outcome run_policy_load(gb_rpc_call *call)
     if (bytes > GB_LUA_SOURCE_MAX)
         return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "source", "source has %zu bytes, but a policy may have %d", bytes, GB_LUA_SOURCE_MAX);
     int status = gb_lua_host_load(host, &version, hook, name, name ? name : "rpc", source, bytes, &call->error.sentence);
+    if (status == GB_ENOMEM) return gb_rpc_fail(call, GB_RPC_POLICY_BUDGET, "source", "the policy runs out of memory while it is probed");
     if (status != GB_OK) return gb_rpc_fail_status(call, status, "source");
     gb_lua_info info;
     gb_lua_host_find(host, version, &info);

@@ -74,7 +74,7 @@ static void place_node(int32_t *expert_of_slot, const int32_t *experts_here, con
 {
     int32_t expert_of[SLOTS_MAX], rank_of[SLOTS_MAX], place_in[SLOTS_MAX];
     uint32_t copies[GB_EXPERTS_MAX];
-    double here[GB_EXPERTS_MAX], share[SLOTS_MAX];
+    double here[GB_EXPERTS_MAX], share[SLOTS_MAX] = {0};    /* gcc cannot see that slots >= 1 */
     for (uint32_t e = 0; e < experts; e++) here[e] = load[experts_here[e]];
     replicate(expert_of, copies, here, experts, slots);
     for (uint32_t i = 0; i < slots; i++) share[i] = here[expert_of[i]] / copies[expert_of[i]];

@@ -8,6 +8,7 @@
 
 static const gb_command *const commands[] = {
     &gb_command_serve, &gb_command_generate, &gb_command_rpc, &gb_command_policy, &gb_command_version, &gb_command_api_info,
+    &gb_command_bench,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -1,0 +1,18 @@
+/* gimbal bench NAME: one file a bench, their flags in one table. */
+#ifndef GB_CLI_BENCH_H
+#define GB_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct gb_bench_flags {
+    const char *json;            /* file, or "" */
+    bool check;
+    int64_t threads, rounds;
+    const char *kernels, *write_model, *peer;
+} gb_bench_flags;
+
+/* Each prints its report (report.h) and returns the exit code. */
+int gb_bench_cpu(const gb_bench_flags *flags);
+
+#endif

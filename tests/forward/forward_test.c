@@ -374,6 +374,40 @@ static void a_stale_cancel_is_ignored(void)
     harness_close(&h);
 }
 
+/* --- a backend that fails: the CPU's table with one op exchanged --- */
+
+static uint32_t calls_until_failure;
+
+static int failing_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
+{
+    (void)ops, (void)rows, (void)moe_layer;
+    return --calls_until_failure ? GB_OK : GB_EDOWN;
+}
+
+static void an_op_that_fails_ends_the_round_with_its_status(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_open(&h, &bundled);
+    const gb_ops_table *healthy = h.ops->table;
+    gb_ops_table faulty = *healthy;
+    faulty.experts = failing_experts;
+    h.ops->table = &faulty;
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {
+        calls_until_failure = layer + 1;
+        harness_clear(&h);
+        harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
+        CHECK_EQ(harness_run(&h), GB_EDOWN);
+        CHECK_EQ(h.result.status, GB_EDOWN);
+        CHECK_EQ(h.result.sampled[0][0].token, -1);
+    }
+    h.ops->table = healthy;
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    harness_close(&h);
+}
+
 /* --- memory --- */
 
 static void a_round_allocates_nothing(void)
@@ -401,4 +435,5 @@ TESTS(TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_sa
       TEST(an_idle_engine_does_not_show_in_the_other_s_bits), TEST(experts_that_moved_give_the_same_bits),
       TEST(replicas_serve_their_sources_with_the_same_bits), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
       TEST(a_round_whose_works_are_all_cancelled_ends_at_once), TEST(a_cancelled_work_leaves_the_bits_of_the_others_alone),
-      TEST(a_stale_cancel_is_ignored), TEST(a_round_allocates_nothing))
+      TEST(a_stale_cancel_is_ignored),
+      TEST(an_op_that_fails_ends_the_round_with_its_status), TEST(a_round_allocates_nothing))

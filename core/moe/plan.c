@@ -300,13 +300,23 @@ static void mend_route(gb_placement *now, const gb_placement *from, const gb_pla
     now->other_share[i] = split ? best->other_share[i] : 0;
 }
 
+static void mend_layer(gb_placement *now, const gb_placement *from, const gb_placement *to, uint32_t layer)
+{
+    for (uint32_t s = 0; s < now->sources; s++)
+        for (uint32_t e = 0; e < now->experts; e++) mend_route(now, from, to, layer, s, e);
+}
+
+void gb_plan_take(gb_placement *now, const gb_placement *from, const gb_placement *to, const gb_plan *plan, uint32_t begin, uint32_t end)
+{
+    for (uint32_t i = begin; i < end; i++) gb_placement_layer_slots(now, plan->moves[i].layer)[plan->moves[i].to] = plan->moves[i].expert;
+    if (begin < end) mend_layer(now, from, to, plan->moves[begin].layer);
+}
+
 void gb_plan_apply(gb_placement *now, const gb_placement *from, const gb_placement *to, const gb_plan *plan, uint32_t steps)
 {
     gb_placement_copy(now, from);
     for (uint32_t i = 0; i < plan->n && plan->moves[i].step < steps; i++)
         gb_placement_layer_slots(now, plan->moves[i].layer)[plan->moves[i].to] = plan->moves[i].expert;
-    for (uint32_t l = 0; l < now->layers; l++)
-        for (uint32_t s = 0; s < now->sources; s++)
-            for (uint32_t e = 0; e < now->experts; e++) mend_route(now, from, to, l, s, e);
+    for (uint32_t l = 0; l < now->layers; l++) mend_layer(now, from, to, l);
     now->version = from->version + 1;
 }

@@ -45,6 +45,9 @@ uint32_t gb_plan_limit(gb_plan *plan, uint32_t max_moves, uint64_t max_bytes, ui
    else any copy. */
 void gb_plan_apply(gb_placement *now, const gb_placement *from, const gb_placement *to, const gb_plan *plan, uint32_t steps);
 
+/* The same for moves[begin..end) on top of what `now` is already; one layer's whole steps. */
+void gb_plan_take(gb_placement *now, const gb_placement *from, const gb_placement *to, const gb_plan *plan, uint32_t begin, uint32_t end);
+
 uint32_t gb_plan_copies(const gb_plan *plan);    /* moves that carry bytes */
 
 #endif

@@ -169,6 +169,23 @@ static uint64_t count_copies(const gb_placement *p, const gb_placement *before, 
     return copies;
 }
 
+/* Loads in mean experts; returns 1/b, 0 without traffic. */
+static double scale_tally(tally *t, uint32_t experts, uint32_t ranks)
+{
+    double per_mean = t->total > 0 ? experts / t->total : 0;
+    for (uint32_t r = 0; r < ranks; r++) t->rank_load[r] *= per_mean;
+    return per_mean;
+}
+
+double gb_score_placement_layer(const gb_place_weights *weights, const gb_links *links, const double *flow, const gb_placement *p,
+                                uint32_t layer, const gb_placement *before)
+{
+    tally t = tally_layer(p, links, flow, layer);
+    double per_mean = scale_tally(&t, p->experts, p->ranks);
+    double moves = before ? (double)count_copies(p, before, layer) : 0;
+    return weights->alpha * t.paid * per_mean + weights->beta * imbalance_of(t.rank_load, p->ranks, weights->imbalance) + weights->gamma * moves;
+}
+
 void gb_score_placement(gb_place_report *report, const gb_place_weights *weights, const gb_links *links,
                         const double *traffic, const gb_placement *p, const gb_placement *before, uint64_t expert_bytes)
 {
@@ -180,11 +197,8 @@ void gb_score_placement(gb_place_report *report, const gb_place_weights *weights
         tally t = tally_layer(p, links, traffic + (size_t)l * p->sources * p->experts, l);
         if (before) report->moves += count_copies(p, before, l);
         if (t.total == 0) continue;
-        double per_mean = p->experts / t.total, most = 0;
-        for (uint32_t r = 0; r < p->ranks; r++) {
-            t.rank_load[r] *= per_mean;
-            if (t.rank_load[r] > most) most = t.rank_load[r];
-        }
+        double per_mean = scale_tally(&t, p->experts, p->ranks), most = 0;
+        for (uint32_t r = 0; r < p->ranks; r++) most = t.rank_load[r] > most ? t.rank_load[r] : most;
         double over_mean = most * p->ranks / p->experts;
         total += t.total, remote += t.remote, paid += t.paid, busy++;
         report->comm += t.paid * per_mean;

@@ -79,6 +79,10 @@ typedef struct gb_place_report {
     uint64_t moves, bytes;                           /* copies against the placement before */
 } gb_place_report;
 
+/* J of one layer as placed and routed; moves against `before` (NULL: none). 0 for a layer without traffic and moves. */
+double gb_score_placement_layer(const gb_place_weights *weights, const gb_links *links, const double *flow, const gb_placement *placement,
+                                uint32_t layer, const gb_placement *before);
+
 /* Routes as they are in `placement`, replicas and splits included. `before` may be NULL (no moves); the same shape otherwise. */
 void gb_score_placement(gb_place_report *report, const gb_place_weights *weights, const gb_links *links,
                         const double *traffic, const gb_placement *placement, const gb_placement *before,

@@ -38,17 +38,17 @@ int gb_plan_kv(gb_kv_plan *plan, const gb_kv_wish *w, gb_error *err)
     uint64_t per_block = w->block_bytes * w->engines, useful = (uint64_t)w->max_num_seqs * blocks_for(plan->max_model_len);
     plan->blocks_per_engine = (uint32_t)least(least(plan->memory / per_block, useful), KV_BLOCKS_MAX);
     if (plan->blocks_per_engine < w->max_num_seqs)
-        return gb_fail(err, GB_EINVAL, "kv_cache_memory of %" PRIu64 " bytes gives each of %u engines %u blocks, fewer than the max_num_seqs of %u; "
+        return gb_fail(err, GB_EINVAL, "kv_cache_memory of %" PRIu64 " bytes gives an engine %u blocks, fewer than the max_num_seqs of %u; "
                        "raise kv_cache_memory to at least %" PRIu64 " or lower max_num_seqs",
-                       plan->memory, w->engines, plan->blocks_per_engine, w->max_num_seqs, per_block * w->max_num_seqs);
+                       plan->memory, plan->blocks_per_engine, w->max_num_seqs, per_block * w->max_num_seqs);
     if (plan->blocks_per_engine >= blocks_for(plan->max_model_len)) {
         plan->memory = per_block * plan->blocks_per_engine;
         return GB_OK;
     }
     if (w->max_model_len)
-        return gb_fail(err, GB_EINVAL, "kv_cache_memory of %" PRIu64 " bytes gives each of %u engines %u positions, fewer than the max_model_len of %u; "
+        return gb_fail(err, GB_EINVAL, "kv_cache_memory of %" PRIu64 " bytes gives an engine %u positions, fewer than the max_model_len of %u; "
                        "raise kv_cache_memory to at least %" PRIu64 " or lower max_model_len",
-                       plan->memory, w->engines, plan->blocks_per_engine * GB_BLOCK_TOKENS, w->max_model_len,
+                       plan->memory, plan->blocks_per_engine * GB_BLOCK_TOKENS, w->max_model_len,
                        per_block * blocks_for(w->max_model_len));
     plan->max_model_len = plan->blocks_per_engine * GB_BLOCK_TOKENS;
     plan->memory = per_block * plan->blocks_per_engine;

@@ -25,8 +25,8 @@ typedef struct gb_command {
     int (*run)(const gb_args *args);
 } gb_command;
 
-extern const gb_command gb_command_serve, gb_command_generate, gb_command_rpc, gb_command_policy, gb_command_version, gb_command_api_info,
-    gb_command_bench;
+extern const gb_command gb_command_serve, gb_command_generate, gb_command_rpc, gb_command_policy, gb_command_bench, gb_command_version,
+    gb_command_api_info;
 
 /* Runs gimbal with its arguments (argv[0] is the program) and returns the exit code. */
 int gb_command_main(int argc, char *const *argv);

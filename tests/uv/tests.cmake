@@ -1,0 +1,2 @@
+# What runs more than one thread is also run under ThreadSanitizer.
+set_tests_properties(uv/worker_test uv/driver_test PROPERTIES LABELS "uv;threads")

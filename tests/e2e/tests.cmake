@@ -1,0 +1,11 @@
+# End to end: scripts against the real binary. Exit code 77 says that a test cannot run here (no msgpack for Python).
+find_program(GB_PYTHON python3 HINTS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
+find_program(GB_PYTHON python3)
+
+function(gb_e2e name labels)
+  add_test(NAME e2e/${name} COMMAND ${GB_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}.py ${ARGN})
+  set_tests_properties(e2e/${name} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77
+                       ENVIRONMENT "GIMBAL=$<TARGET_FILE:gimbal>;PYTHONDONTWRITEBYTECODE=1")
+endfunction()
+
+gb_e2e(cli_test e2e)

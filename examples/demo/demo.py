@@ -12,7 +12,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings/clients/python"))
-from gimbal_client import Client, GimbalError  # noqa: E402
+from gimbal_client import Client, ConnectionLost, GimbalError  # noqa: E402
 
 USER = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 DOMAINS = {
@@ -41,28 +41,33 @@ class Stream(threading.Thread):
     def __init__(self, path, domain, prompt, seed, leave_after=None):
         super().__init__(daemon=True)
         self.path, self.domain, self.prompt, self.seed, self.leave_after = path, domain, prompt, seed, leave_after
-        self.text, self.indices, self.times = "", [], []
-        self.finish = self.error = self.engine = None
+        self.text, self.seqs, self.times, self.tokens = "", [], [], 0
+        self.finish = self.error = self.usage = None
 
     def run(self):
         try:
             with Client(self.path) as client:
                 self.started = time.monotonic()
-                stream = client.generate(prompt=self.prompt, stream=True,
-                                         sampling={"max_tokens": TOKENS, "temperature": 0.7, "seed": self.seed, "ignore_eos": False})
-                self.engine = stream.engine
-                for token in stream:
-                    self.times.append(time.monotonic())
-                    self.indices.append(token.index)
-                    self.text += token.text
-                    if self.leave_after and len(self.times) >= self.leave_after:
-                        stream.abort()
-                        self.finish = "aborted"
-                        return
-                self.text += stream.rest
-                self.finish = stream.finish_reason
-        except GimbalError as error:
+                with client.generate(self.prompt, stream=True, max_tokens=TOKENS, temperature=0.7, seed=self.seed) as stream:
+                    self.read(stream)
+        except (GimbalError, ConnectionLost) as error:
             self.error = error
+
+    def read(self, stream):
+        for event in stream:
+            self.times.append(time.monotonic())
+            self.seqs.append(event["seq"])
+            self.text += event["text"]
+            self.tokens += len(event["tokens"])
+            if self.leave_after and self.tokens >= self.leave_after:
+                self.finish = "aborted"
+                return    # leaving the stream aborts the request
+        self.finish, self.usage = stream.done["finish_reason"], stream.done["usage"]
+
+    @property
+    def whole(self):
+        """Nothing lost: no gap in the numbers, and as many tokens as the server says it sent."""
+        return self.seqs == list(range(len(self.seqs))) and (not self.usage or self.usage["completion_tokens"] == self.tokens)
 
     @property
     def ttft_ms(self):
@@ -70,7 +75,7 @@ class Stream(threading.Thread):
 
     @property
     def tpot_ms(self):
-        return (self.times[-1] - self.times[0]) * 1e3 / max(1, len(self.times) - 1)
+        return (self.times[-1] - self.times[0]) * 1e3 / max(1, self.tokens - 1)
 
 
 class Server:
@@ -89,9 +94,9 @@ class Server:
                 break
             try:
                 with Client(self.path) as client:
-                    client.call("ping")
+                    client.ping()
                     return
-            except (OSError, GimbalError):
+            except (OSError, GimbalError, ConnectionLost):
                 time.sleep(0.05)
         self.log.seek(0)
         sys.exit("the server did not start:\n" + self.log.read())
@@ -109,7 +114,8 @@ def show_answers(path):
     heading("Questions, answered by the bundled model (greedy)")
     with Client(path) as client:
         for question in ("What is the capital of France?", "What is 7 plus 8?", "Which day comes after Monday?"):
-            answer = client.generate(messages=[{"role": "user", "content": question}], sampling={"max_tokens": 32, "temperature": 0})
+            answer = client.generate(messages=[{"role": "user", "content": question}],
+                                     max_tokens=32, temperature=0)
             print(f"  {question:34} {answer['text'].strip()}")
             if "France" in question and "Paris" not in answer["text"]:
                 sys.exit("the bundled model did not know the capital of France: its arithmetic is wrong")
@@ -128,25 +134,25 @@ def start_streams(path):
 
 
 def swap_policy(client, streams):
-    while sum(len(s.times) for s in streams) < STREAMS and any(s.is_alive() for s in streams):
+    while sum(s.tokens for s in streams) < STREAMS and any(s.is_alive() for s in streams):
         time.sleep(0.002)
     flowing = sum(1 for s in streams if s.times and s.is_alive())
-    loaded = client.call("policy_load", name="demo_rotate", source=ROTATE)
-    client.call("policy_activate", version=loaded["version"], hook="select_engine")
+    loaded = client.policy_load(name="demo_rotate", source=ROTATE)
+    client.policy_activate(version=loaded["version"], hook="select_engine")
     print(f"  replaced select_engine by demo_rotate (version {loaded['version']}) while {flowing} streams were flowing")
 
 
 def show_traces(client):
-    columns = ("running", "waiting", "running_prefill_tokens", "waiting_prefill_tokens", "kv_used", "moe_pressure")
+    columns = ("running", "waiting", "running_prefill_tokens", "waiting_prefill_tokens", "kv_used_ratio", "moe_pressure")
     print("  engine" + "".join(f"{c:>24}" for c in columns))
-    for engine in client.call("engine_list")["engines"]:
+    for engine in client.engine_list()["engines"]:
         print(f"  {engine['id']:6}" + "".join(f"{engine[c]:24.2f}" if isinstance(engine[c], float) else f"{engine[c]:24}" for c in columns))
 
 
 def show_matrix(client):
     heading("Which engine's tokens went to which expert: A[layer][source][expert], darker is more")
-    matrix = client.call("expert_matrix")["A"]
-    layers, sources, experts = matrix.dims
+    matrix = client.expert_matrix()["A"]
+    layers, sources, experts = matrix.shape
     for layer in range(layers):
         for source in range(sources):
             row = [matrix[layer, source, e] for e in range(experts)]
@@ -155,7 +161,7 @@ def show_matrix(client):
 
 
 def check(streams):
-    lost = [s for s in streams if s.indices != list(range(len(s.indices)))]
+    lost = [s for s in streams if not s.whole]
     failed = [s for s in streams if s.error or not s.finish]
     for s in failed:
         print(f"  failed: {s.domain}: {s.error}")
@@ -177,10 +183,10 @@ def show_table(streams, seconds):
     for domain in (*DOMAINS, "all"):
         chosen = [s for s in streams if domain in (s.domain, "all")]
         aborted = sum(s.finish == "aborted" for s in chosen)
-        tokens = sum(len(s.times) for s in chosen)
+        tokens = sum(s.tokens for s in chosen)
         ttft, tpot = (statistics.median(getattr(s, k) for s in chosen if s.times) for k in ("ttft_ms", "tpot_ms"))
         print(f"  {domain:10}{len(chosen):9}{aborted:9}{tokens:8}{ttft:13.1f}{tpot:13.2f}")
-    total = sum(len(s.times) for s in streams)
+    total = sum(s.tokens for s in streams)
     print(f"  {total} tokens in {seconds:.2f} s = {total / seconds:.0f} tokens/s over {STREAMS} streams")
 
 
@@ -204,7 +210,7 @@ def main():
                 show_samples(streams)
                 show_matrix(client)
                 show_table(streams, seconds)
-                stats = client.call("server_stats")
+                stats = client.server_stats()
         finally:
             code = server.stop()
     if code != 0:

@@ -4,6 +4,12 @@
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+/* For one more request. */
+static bool has_room(const gb_engine *engine, const gb_batch *batch, const gb_batch_limits *limits)
+{
+    return batch->n_tokens < limits->max_tokens && engine->n_running < limits->max_running;
+}
+
 static void add_work(gb_engine *engine, gb_batch *batch, gb_live *live, uint32_t count)
 {
     const gb_stream *stream = live->stream;
@@ -78,7 +84,7 @@ bool gb_batch_continue(gb_engine *engine, gb_batch *batch, const gb_batch_limits
     uint64_t preemptions = engine->preemptions;
     continue_decodes(engine, batch, limits);
     continue_prefills(engine, batch, limits);
-    return engine->preemptions == preemptions && batch->n_tokens < limits->max_tokens && engine->n_running < limits->max_running;
+    return engine->preemptions == preemptions && has_room(engine, batch, limits);
 }
 
 /* --- waiting requests --- */
@@ -99,7 +105,7 @@ static void admit(gb_engine *engine, gb_batch *batch, const gb_batch_limits *lim
 void gb_batch_admit(gb_engine *engine, gb_batch *batch, const gb_batch_limits *limits, gb_time now)
 {
     gb_live *blocked = NULL;    /* the first in line whose blocks are not free */
-    for (uint32_t i = 0; i < engine->queue.n && batch->n_tokens < limits->max_tokens && engine->n_running < limits->max_running;) {
+    for (uint32_t i = 0; i < engine->queue.n && has_room(engine, batch, limits);) {
         gb_live *live = engine->queue.entries[i].live;
         if (take_blocks(engine, live, limits)) {
             gb_queue_take(&engine->queue, i);

@@ -1,4 +1,6 @@
 /* Looking into a server; nothing here changes it. */
+#include "core/serve/server.h"
+
 #include "core/serve/internal.h"
 
 const gb_tables *gb_server_tables(const gb_server *s) { return &s->tables; }

@@ -3,25 +3,20 @@
 #include "core/base/assert.h"
 #include "core/base/status.h"
 
-static int init_slot(gb_live *live, gb_arena *arena, uint32_t index, uint32_t max_positions)
-{
-    uint32_t max_blocks = gb_kv_blocks_for(max_positions);
-    live->index = index;
-    live->id = index;
-    live->tokens = GB_ARENA_NEW(arena, int32_t, max_positions);
-    live->kv = (gb_kv_share){.blocks = GB_ARENA_NEW(arena, int32_t, max_blocks), .capacity = max_blocks};
-    live->stream = GB_ARENA_NEW(arena, gb_stream, 1);
-    return live->tokens && live->kv.blocks && live->stream ? GB_OK : GB_ENOMEM;
-}
-
+/* One array for all slots each, not one a slot: a kernel refuses tens of thousands of mappings sooner than one large one. */
 int gb_pool_init(gb_pool *pool, gb_arena *arena, uint32_t capacity, uint32_t max_positions)
 {
+    uint32_t max_blocks = gb_kv_blocks_for(max_positions);
+    int32_t *tokens = gb_arena_take(arena, capacity, max_positions * sizeof *tokens);
+    int32_t *blocks = gb_arena_take(arena, capacity, max_blocks * sizeof *blocks);
+    gb_stream *streams = GB_ARENA_NEW(arena, gb_stream, capacity);
     *pool = (gb_pool){.capacity = capacity};
     pool->slots = GB_ARENA_NEW(arena, gb_live, capacity);
     pool->free_slots = GB_ARENA_NEW(arena, uint32_t, capacity);
-    if (!pool->slots || !pool->free_slots) return GB_ENOMEM;
+    if (!tokens || !blocks || !streams || !pool->slots || !pool->free_slots) return GB_ENOMEM;
     for (uint32_t i = 0; i < capacity; i++)
-        if (init_slot(&pool->slots[i], arena, i, max_positions)) return GB_ENOMEM;
+        pool->slots[i] = (gb_live){.id = i, .index = i, .tokens = tokens + (size_t)i * max_positions, .stream = &streams[i],
+                                   .kv = {.blocks = blocks + (size_t)i * max_blocks, .capacity = max_blocks}};
     for (uint32_t i = capacity; i > 0; i--) pool->free_slots[pool->n_free++] = i - 1;
     return GB_OK;
 }

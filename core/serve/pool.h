@@ -54,8 +54,16 @@ gb_live *gb_pool_take(gb_pool *pool);                              /* a fresh sl
 void     gb_pool_give_back(gb_pool *pool, gb_live *live);
 gb_live *gb_pool_find(const gb_pool *pool, gb_request_id id);      /* NULL when the id's slot moved on */
 
-static inline bool gb_live_has_ended(const gb_live *live) { return live->phase == GB_PHASE_ENDED || live->phase == GB_PHASE_FREE; }
-static inline bool gb_live_is_waiting(const gb_live *live) { return live->phase == GB_PHASE_WAITING || live->phase == GB_PHASE_PREEMPTED; }
+static inline bool gb_live_has_ended(const gb_live *live)
+{
+    return live->phase == GB_PHASE_ENDED || live->phase == GB_PHASE_FREE;
+}
+
+static inline bool gb_live_is_waiting(const gb_live *live)
+{
+    return live->phase == GB_PHASE_WAITING || live->phase == GB_PHASE_PREEMPTED;
+}
+
 static inline uint32_t gb_live_generated(const gb_live *live) { return live->n_tokens - live->n_prompt; }
 static inline uint32_t gb_live_left(const gb_live *live) { return live->n_tokens - live->n_computed; }
 
@@ -63,7 +71,10 @@ static inline uint32_t gb_live_left(const gb_live *live) { return live->n_tokens
 static inline bool gb_live_decodes(const gb_live *live) { return gb_live_left(live) == 1 && live->n_tokens > live->n_prompt; }
 
 /* Positions it can ever have in KV: the last token is never computed. */
-static inline uint32_t gb_live_positions_max(const gb_live *live) { return live->n_prompt + live->stream->sampling.max_tokens - 1; }
+static inline uint32_t gb_live_positions_max(const gb_live *live)
+{
+    return live->n_prompt + live->stream->sampling.max_tokens - 1;
+}
 
 /* The order of importance on an engine: better class, then older. The best progresses first, the worst is preempted first. */
 static inline bool gb_live_outranks(const gb_live *a, const gb_live *b)

@@ -1,8 +1,9 @@
 /* The server's rounds: composed at poll_round, settled at round_done. One is in flight at a time. */
-#include "core/serve/internal.h"
+#include "core/serve/server.h"
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
+#include "core/serve/internal.h"
 #include "core/serve/order.h"
 #include "core/serve/trace.h"
 

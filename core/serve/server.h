@@ -4,6 +4,9 @@
      in    submit, cancel, round_done, tick, set_policy, engine_down, engine_up, drain
      out   poll_round, poll_cancel, poll_event, deadline
 
+   What fails is told: by the status of the call, or by exactly one end event. A round is the only thing handed out; while it is
+   in flight its tokens, blocks and sampling stay as they are.
+
    One thread owns a server. All memory is taken in gb_server_new; every queue has a capacity and an answer when full.
    Every accepted request is in exactly one state and ends exactly once, by DONE, FAILED or ABORTED. */
 #ifndef GB_SERVE_SERVER_H
@@ -65,7 +68,7 @@ int gb_server_cancel(gb_server *server, gb_request_id id, gb_time now);
    takes every engine down (all of them took part in the round). */
 void gb_server_round_done(gb_server *server, const gb_result *result, gb_time now);
 
-/* Aging, deadlines, windows. Call at gb_server_deadline; calling early is harmless. */
+/* Aging and deadlines. Call at gb_server_deadline; calling early is harmless. */
 void gb_server_tick(gb_server *server, gb_time now);
 
 /* Replaces the policy of one hook between two decisions (NULL = built-in). The struct is copied, self is borrowed until the
@@ -82,10 +85,15 @@ bool gb_server_draining(const gb_server *server);
 
 /* --- out --- */
 
-gb_time gb_server_deadline(const gb_server *server);                           /* when tick wants to be called, or GB_NEVER */
-bool    gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);    /* false: nothing to do, a round is in flight, or events wait */
-bool    gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);    /* works of the running round to drop */
-bool    gb_server_poll_event(gb_server *server, gb_event *event);
+gb_time gb_server_deadline(const gb_server *server);    /* when tick wants to be called, or GB_NEVER */
+
+/* Fills the caller's round. False: nothing to do, a round is in flight, or more than one round's tokens wait to be polled. */
+bool gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);
+
+/* A work of the running round to drop, because its request has ended; one at a time. */
+bool gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);
+
+bool gb_server_poll_event(gb_server *server, gb_event *event);    /* what the event points at lives until the next call */
 
 /* --- looking in; all read-only --- */
 
@@ -116,7 +124,8 @@ typedef struct gb_server_stats {
 
 const gb_tables       *gb_server_tables(const gb_server *server);      /* fixed address for the server's life */
 const gb_placement    *gb_server_placement(const gb_server *server);
-/* Counts of the latest closed window (or, when reset is not wanted, of the running one), with its bounds. */
+/* Counts of the running window or of the latest closed one (window_id 0: none yet), with its bounds: first round handed out,
+   last round back. */
 const gb_matrix       *gb_server_window(const gb_server *server, bool running, uint64_t *window_id, gb_time *from, gb_time *to);
 void                   gb_server_stats_get(const gb_server *server, gb_server_stats *stats);
 /* Live requests in slot order: starts with *cursor = 0; false at the end. */

@@ -7,7 +7,8 @@ nm=$1
 shift
 
 allowed='^(calloc|free|abort|stderr|fprintf|fwrite|vsnprintf|__vsnprintf_chk|__fprintf_chk)$'     # base: arena, assert, log, status
-allowed="$allowed"'|^(mem(cpy|move|set|cmp|chr)|strlen|strcmp|tolower|__ctype_tolower_loc|fmin|fmax|log|exp|pow)$|^__(memcpy|memmove|memset)_chk$|^__stack_chk_fail$|^_GLOBAL_OFFSET_TABLE_$'
+allowed="$allowed"'|^(mem(cpy|move|set|cmp|chr)|strlen|strcmp|bcmp|tolower|__ctype_tolower_loc)$|^(cos|exp|fabs|floor|fmax|fmin|log|pow|rint|round|sin|sqrt)f?$|^__(memcpy|memmove|memset)_chk$|^__stack_chk_fail$|^_GLOBAL_OFFSET_TABLE_$'
+allowed="$allowed"'|^__cpu_(model|features2)$'    # which instructions exist: chooses among kernels that give the same bits
 allowed="$allowed"'|^gb_tokenizer_(bytes|find|is_special|size)$|^gb_utf8_(push|flush)$'
 allowed="$allowed"'|^__(asan|ubsan|tsan|sanitizer)_|^__sanitizer'                                  # instrumented builds
 

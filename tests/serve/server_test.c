@@ -2,6 +2,7 @@
 
 #include "tests/check.h"
 #include "tests/serve/fake.h"
+#include "tests/serve/fake_text.h"
 
 static fake f;
 static gb_server *server;
@@ -743,6 +744,43 @@ static void stop_ids_and_end_tokens_end_a_request(void)
     stop();
 }
 
+static void text_streams_with_the_tokens_and_a_stop_string_ends_it(void)
+{
+    gb_server_options o;
+    gb_event event;
+    char text[64] = "", expected[6];
+    int32_t known[9 + 5];
+    uint32_t tokens = 0;
+    gb_request request = fake_request(9, 50);
+    fake_options(&o);
+    o.tokenizer = fake_tokenizer(NULL, NULL);          /* an id is its byte */
+    memcpy(known, request.tokens, 9 * sizeof *known);
+    for (uint32_t i = 0; i < 5; i++) {
+        known[9 + i] = fake_token(&o, known, 9 + i, 1);
+        expected[i] = (char)known[9 + i];
+    }
+    fake_sampling(&request)->n_stop_strings = 1;
+    fake_sampling(&request)->stop_string_bytes[0] = 2;
+    memcpy(fake_sampling(&request)->stop_strings[0], expected + 3, 2);
+    start(&o);
+    fake_submit(server, &request, 0);
+    for (bool more = true; more;) {
+        more = fake_round(&f, server, 1, 1);
+        while (gb_server_poll_event(server, &event)) {
+            strncat(text, event.text, event.text_bytes);
+            tokens += event.kind == GB_EVENT_TOKEN;
+        }
+    }
+    expected[3] = 0;
+    CHECK_STR(text, expected);
+    CHECK_EQ(tokens, 5);
+    CHECK_EQ(event.kind, GB_EVENT_DONE);
+    CHECK_EQ(event.finish, GB_FINISH_STOP);
+    CHECK_EQ(event.stop_string, 0);
+    stop();
+    gb_tokenizer_free((gb_tokenizer *)o.tokenizer);
+}
+
 static void min_tokens_bans_ends_until_they_are_there(void)
 {
     gb_server_options o;
@@ -916,6 +954,7 @@ TESTS(TEST(a_request_walks_from_submit_to_done),
       TEST(traces_get_old_only_while_something_is_in_flight),
       TEST(a_request_is_listed_in_the_state_it_is_in),
       TEST(stop_ids_and_end_tokens_end_a_request),
+      TEST(text_streams_with_the_tokens_and_a_stop_string_ends_it),
       TEST(min_tokens_bans_ends_until_they_are_there),
       TEST(logprobs_travel_with_the_token_that_asked_for_them),
       TEST(a_policy_decides_from_the_moment_it_is_set_until_it_is_replaced),

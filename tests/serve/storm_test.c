@@ -8,6 +8,7 @@
 #include "core/base/rng.h"
 #include "tests/check.h"
 #include "tests/serve/fake.h"
+#include "tests/serve/fake_text.h"
 
 enum { REQUESTS_MAX = 400, LENGTH_MAX = 128, CELLS_MAX = 16, STEPS = 300, SEEDS = 1500 };
 
@@ -17,6 +18,8 @@ typedef struct shadow {
     uint32_t n_prompt, n_tokens, max_tokens;
     gb_sampling sampling;
     int32_t tokens[LENGTH_MAX];
+    char text[LENGTH_MAX];      /* one byte a token: ids are bytes below 128 */
+    uint32_t n_text;
     bool cancelled, ended, was_waiting;
     uint32_t overtaken;         /* by later arrivals while it was the oldest promoted request of its line */
 } shadow;
@@ -34,11 +37,12 @@ typedef struct storm {
     uint64_t hash;
     uint64_t closed_id, *closed_b;    /* B of all closed windows */
     uint32_t token_events, ends;
-    uint64_t preemptions;
+    uint64_t preemptions, stop_strings;
 } storm;
 
 static storm s;
 static uint64_t running_seed;
+static gb_tokenizer *tokenizer;
 
 static uint64_t below(uint64_t n) { return gb_rng_below(&s.rng, n); }
 static uint32_t between(uint32_t low, uint32_t high) { return low + (uint32_t)below(high - low + 1); }
@@ -99,6 +103,12 @@ static void fill_sampling(gb_sampling *sampling)
     sampling->logprobs = chance(20) ? 0 : -1;
     sampling->n_stop_ids = chance(20) ? 1 : 0;
     sampling->stop_ids[0] = (int32_t)below(s.options.vocab);
+    sampling->include_stop = chance(30);
+    sampling->n_stop_strings = chance(30) ? between(1, 3) : 0;
+    for (uint32_t i = 0; i < sampling->n_stop_strings; i++) {
+        sampling->stop_string_bytes[i] = (uint16_t)between(1, 3);
+        for (uint32_t b = 0; b < sampling->stop_string_bytes[i]; b++) sampling->stop_strings[i][b] = (char)below(s.options.vocab);
+    }
 }
 
 static void submit(void)
@@ -155,6 +165,36 @@ static bool is_end(const shadow *r, int32_t token)
     return false;
 }
 
+/* The stop string that the token at `end` - 1 completes, by definition; one token is one byte. */
+static int32_t completed_stop_string(const shadow *r, uint32_t end)
+{
+    int32_t best = -1;
+    uint32_t from = r->n_prompt + r->sampling.min_tokens;    /* matching begins behind min_tokens */
+    for (uint32_t i = 0; i < r->sampling.n_stop_strings; i++) {
+        uint32_t n = r->sampling.stop_string_bytes[i], same = 0;
+        if (end < from + n) continue;
+        while (same < n && r->tokens[end - n + same] == r->sampling.stop_strings[i][same]) same++;
+        if (same == n && (best < 0 || n > r->sampling.stop_string_bytes[best])) best = (int32_t)i;
+    }
+    return best;
+}
+
+static void take_text(shadow *r, const gb_event *event)
+{
+    STORM_CHECK(r->n_text + event->text_bytes <= LENGTH_MAX);
+    memcpy(r->text + r->n_text, event->text, event->text_bytes);
+    r->n_text += (uint32_t)event->text_bytes;
+}
+
+static void check_text(const shadow *r, const gb_event *event)
+{
+    uint32_t n = r->n_tokens - r->n_prompt;
+    if (event->stop_token >= 0 && !r->sampling.include_stop) n--;
+    if (event->stop_string >= 0 && !r->sampling.include_stop) n -= r->sampling.stop_string_bytes[event->stop_string];
+    STORM_CHECK(r->n_text == n);
+    for (uint32_t i = 0; i < n && i < r->n_text; i++) STORM_CHECK(r->text[i] == r->tokens[r->n_prompt + i]);
+}
+
 static void take_token(shadow *r, const gb_event *event)
 {
     s.token_events++;
@@ -162,8 +202,9 @@ static void take_token(shadow *r, const gb_event *event)
     STORM_CHECK(event->index < r->max_tokens);
     STORM_CHECK(event->token == expected_token(r));
     STORM_CHECK((event->logprobs != NULL) == (r->sampling.logprobs >= 0));
-    if (r->n_tokens > r->n_prompt) STORM_CHECK(!is_end(r, r->tokens[r->n_tokens - 1]));
+    if (r->n_tokens > r->n_prompt) STORM_CHECK(!is_end(r, r->tokens[r->n_tokens - 1]) && completed_stop_string(r, r->n_tokens) < 0);
     r->tokens[r->n_tokens++] = event->token;
+    take_text(r, event);
 }
 
 static void take_end(shadow *r, const gb_event *event)
@@ -175,11 +216,16 @@ static void take_end(shadow *r, const gb_event *event)
     if (event->kind == GB_EVENT_ABORTED) STORM_CHECK(r->cancelled);
     if (event->kind == GB_EVENT_FAILED) STORM_CHECK(event->status == GB_EIO || event->status == GB_EDOWN || event->status == GB_EDEADLINE);
     if (event->kind != GB_EVENT_DONE) return;
-    bool stopped = is_end(r, r->tokens[r->n_tokens - 1]);
+    bool by_id = is_end(r, r->tokens[r->n_tokens - 1]);
+    int32_t by_string = by_id ? -1 : completed_stop_string(r, r->n_tokens);
     STORM_CHECK(!r->cancelled && generated > 0);
-    STORM_CHECK(event->finish == (stopped ? GB_FINISH_STOP : GB_FINISH_LENGTH));
-    STORM_CHECK(stopped || generated == r->max_tokens);
-    STORM_CHECK(event->stop_token == (stopped ? r->tokens[r->n_tokens - 1] : -1));
+    STORM_CHECK(event->finish == (by_id || by_string >= 0 ? GB_FINISH_STOP : GB_FINISH_LENGTH));
+    STORM_CHECK(by_id || by_string >= 0 || generated == r->max_tokens);
+    STORM_CHECK(event->stop_token == (by_id ? r->tokens[r->n_tokens - 1] : -1));
+    STORM_CHECK(event->stop_string == by_string);
+    s.stop_strings += by_string >= 0;
+    take_text(r, event);
+    check_text(r, event);
 }
 
 static void take_events(uint32_t most)
@@ -295,6 +341,8 @@ static void choose_options(void)
     o->aging = gb_ms(between(0, 300));
     o->stale_after = gb_ms(between(1, 100));
     o->window_rounds = between(1, 6);
+    o->tokenizer = tokenizer;
+    if (chance(50)) o->vocab = 20;
     o->n_end_ids = between(0, 2);
     for (uint32_t i = 0; i < o->n_end_ids; i++) o->end_ids[i] = (int32_t)below(o->vocab);
 }
@@ -382,26 +430,31 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 static void a_storm_breaks_no_invariant(void)
 {
     uint64_t only = number_from("GB_STORM_SEED", 0), n = only ? only : number_from("GB_STORM_SEEDS", SEEDS);
-    uint64_t tokens = 0, requests = 0, preemptions = 0;
+    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0;
+    tokenizer = fake_tokenizer(NULL, NULL);
     signal(SIGABRT, say_the_seed);
     for (uint64_t seed = only ? only : 1; seed <= n && check_failures == 0; seed++) {
         run_storm(seed);
         tokens += s.token_events;
         requests += s.n;
         preemptions += s.preemptions;
+        stop_strings += s.stop_strings;
     }
-    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions\n", (unsigned long long)n, (unsigned long long)requests,
-           (unsigned long long)tokens, (unsigned long long)preemptions);
-    CHECK(tokens > 0 && (only || preemptions > 0));
+    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings\n", (unsigned long long)n,
+           (unsigned long long)requests, (unsigned long long)tokens, (unsigned long long)preemptions, (unsigned long long)stop_strings);
+    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0)));
+    gb_tokenizer_free(tokenizer);
 }
 
 static void the_same_seed_gives_the_same_storm_and_another_gives_another(void)
 {
+    tokenizer = fake_tokenizer(NULL, NULL);
     for (uint64_t seed = 1; seed <= 50; seed++) {
         uint64_t first = run_storm(seed), again = run_storm(seed), other = run_storm(seed + 1000);
         CHECK(first == again);
         CHECK(first != other);
     }
+    gb_tokenizer_free(tokenizer);
 }
 
 TESTS(TEST(a_storm_breaks_no_invariant), TEST(the_same_seed_gives_the_same_storm_and_another_gives_another))

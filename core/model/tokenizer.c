@@ -134,7 +134,7 @@ typedef struct decoder {
 
 static void write_text(decoder *d, const char *text, size_t bytes)
 {
-    if (d->n <= d->capacity && bytes <= d->capacity - d->n) memcpy(d->out + d->n, text, bytes);
+    if (bytes && d->n <= d->capacity && bytes <= d->capacity - d->n) memcpy(d->out + d->n, text, bytes);
     d->n += bytes;
 }
 

@@ -82,6 +82,28 @@ static void the_bundled_model_is_read(void)
     CHECK_EQ(c.sliding_window, 0);
 }
 
+/* config.json of Qwen3-30B-A3B as published; its parameters are those that the model's page counts. */
+static void a_published_config_is_read(void)
+{
+    static const char TEXT[] =
+        "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":0.0,\"bos_token_id\":151643,"
+        "\"decoder_sparse_step\":1,\"eos_token_id\":151645,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+        "\"initializer_range\":0.02,\"intermediate_size\":6144,\"max_position_embeddings\":40960,\"max_window_layers\":48,"
+        "\"mlp_only_layers\":[],\"model_type\":\"qwen3_moe\",\"moe_intermediate_size\":768,\"norm_topk_prob\":true,"
+        "\"num_attention_heads\":32,\"num_experts\":128,\"num_experts_per_tok\":8,\"num_hidden_layers\":48,\"num_key_value_heads\":4,"
+        "\"output_router_logits\":false,\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000.0,"
+        "\"router_aux_loss_coef\":0.001,\"sliding_window\":null,\"tie_word_embeddings\":false,\"torch_dtype\":\"bfloat16\","
+        "\"transformers_version\":\"4.51.0\",\"use_cache\":true,\"use_sliding_window\":false,\"vocab_size\":151936}";
+    gb_model_config c;
+    gb_error err = {0};
+    CHECK_EQ(gb_model_config_parse(&c, TEXT, strlen(TEXT), "config.json", &err), GB_OK);
+    CHECK_STR(err.text, "");
+    CHECK_EQ(c.moe_layers, 48);
+    CHECK_EQ(c.head_dim, 128);
+    CHECK_EQ(gb_model_config_parameters(&c), 30532122624);
+    CHECK_EQ(gb_model_config_active_parameters(&c), 30532122624 - 48ull * 120 * 3 * 2048 * 768);
+}
+
 static void dense_and_routed_layers_follow_step_and_list(void)
 {
     gb_model_config c = loaded("tests/golden/dense-mixed");
@@ -384,7 +406,7 @@ static void absurd_generation_defaults_are_refused_by_name(void)
     }
 }
 
-TESTS(TEST(the_bundled_model_is_read), TEST(dense_and_routed_layers_follow_step_and_list),
+TESTS(TEST(the_bundled_model_is_read), TEST(a_published_config_is_read), TEST(dense_and_routed_layers_follow_step_and_list),
       TEST(a_window_covers_every_layer_unless_layer_types_say_otherwise), TEST(defaults_are_those_of_the_reference),
       TEST(newer_spellings_mean_the_same), TEST(a_missing_field_is_refused_by_name), TEST(absurd_numbers_are_refused_by_name_and_range),
       TEST(numbers_that_do_not_fit_each_other_are_refused), TEST(wrong_types_are_refused_by_name),

@@ -66,15 +66,11 @@ def random_text(r):
 
 
 def every_character(step):
-    """Each character of Unicode beside letters, spaces, marks and an apostrophe, step characters a text."""
-    part = []
-    for c in range(0x110000):
-        if not 0xD800 <= c < 0xE000:
-            part.append(f"a{chr(c)}b {chr(c)}\u0323'{chr(c)}")
-        if len(part) == step:
-            yield " ".join(part)
-            part = []
-    yield " ".join(part)
+    """Each character that Unicode has given a meaning, and a sample of the rest, beside letters, spaces, marks and an
+    apostrophe; step characters a text."""
+    characters = [c for c in range(0x110000) if (c < 0x33000 and not 0xD800 <= c < 0xE000) or 0xE0000 <= c < 0xE0200 or (c >= 0x33000 and c % 97 == 0)]
+    for i in range(0, len(characters), step):
+        yield " ".join(f"a{chr(c)}b {chr(c)}\u0323'{chr(c)}" for c in characters[i : i + step])
 
 
 def added(id, content, **options):

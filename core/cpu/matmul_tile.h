@@ -31,7 +31,7 @@
 
 enum {
     VECTORS = GB_PANEL / LANES,
-    BLOCK = 128,    /* inputs in a block of k */
+    BLOCK = 256,    /* inputs in a block of k */
     LINE = 64,      /* bytes that one prefetch fetches */
 };
 
@@ -106,10 +106,10 @@ INLINE void add_pair(sums *s, const half_input *const *x, size_t k, size_t n, co
 
 #endif
 
-/* One line for each two vectors of 32 bytes. */
+/* One line for each two vectors of 32 bytes, into L2: L1 is full of the running block. */
 INLINE void prefetch(ahead *next, int vectors)
 {
-    UNROLL for (int line = 0; line < vectors * LANES / 16; line++, next->at += next->step) __builtin_prefetch(next->at);
+    UNROLL for (int line = 0; line < vectors * LANES / 16; line++, next->at += next->step) __builtin_prefetch(next->at, 0, 2);
 }
 
 /* t[rows][vectors * LANES] += the first n inputs of x times a bfloat16 block (w stands at its column). */

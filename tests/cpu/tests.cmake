@@ -23,3 +23,6 @@ endfunction()
 
 gb_emulated_test(matmul cpu/emulated_avx512f.c cpu/emulated_avx512_bf16.c)
 gb_emulated_test(vector cpu/emulated_vector_avx512f.c)
+
+# Run under ThreadSanitizer, too.
+set_property(TEST cpu/threads_test cpu/probe_test APPEND PROPERTY LABELS threads)

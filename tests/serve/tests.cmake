@@ -11,6 +11,6 @@ add_test(NAME serve/purity COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/serve/purity.sh $
 # The test itself must be able to fail: a room with a clock in it is not pure.
 add_library(serve_impure STATIC serve/impure.c)
 add_test(NAME serve/purity_finds_a_clock COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/serve/purity.sh ${CMAKE_NM}
-         $<TARGET_FILE:serve_impure>)
+         $<TARGET_FILE:gb_base> $<TARGET_FILE:serve_impure>)
 set_tests_properties(serve/purity_finds_a_clock PROPERTIES PASS_REGULAR_EXPRESSION "must not need:\ntime")
 set_tests_properties(serve/purity serve/purity_finds_a_clock PROPERTIES LABELS serve)

@@ -7,7 +7,7 @@
 #include "core/base/nearest.h"
 
 static const gb_command *const commands[] = {
-    &gb_command_serve, &gb_command_generate, &gb_command_rpc, &gb_command_policy, &gb_command_bench, &gb_command_version,
+    &gb_command_serve, &gb_command_generate, &gb_command_rpc, &gb_command_policy, &gb_command_place, &gb_command_bench, &gb_command_version,
     &gb_command_api_info,
 };
 

@@ -25,7 +25,7 @@ typedef struct gb_command {
     int (*run)(const gb_args *args);
 } gb_command;
 
-extern const gb_command gb_command_serve, gb_command_generate, gb_command_rpc, gb_command_policy, gb_command_bench, gb_command_version,
+extern const gb_command gb_command_serve, gb_command_generate, gb_command_rpc, gb_command_policy, gb_command_place, gb_command_bench, gb_command_version,
     gb_command_api_info;
 
 /* Runs gimbal with its arguments (argv[0] is the program) and returns the exit code. */

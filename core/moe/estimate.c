@@ -15,6 +15,13 @@ int gb_estimate_init(gb_estimate *e, gb_arena *arena, uint32_t layers, uint32_t 
     return e->mean && e->traffic && e->persistence && e->variation && e->fresh && e->past ? GB_OK : GB_ENOMEM;
 }
 
+void gb_estimate_clear(gb_estimate *e)
+{
+    e->windows = 0;
+    memset(e->persistence, 0, e->layers * sizeof *e->persistence);
+    memset(e->variation, 0, e->layers * sizeof *e->variation);
+}
+
 static double total_of(const double *x, size_t n)
 {
     double total = 0;

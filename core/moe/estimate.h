@@ -32,6 +32,8 @@ typedef struct gb_estimate {
 /* keep 0.5 and shrink are the defaults; GB_ENOMEM. */
 int gb_estimate_init(gb_estimate *estimate, gb_arena *arena, uint32_t layers, uint32_t sources, uint32_t experts);
 
+void gb_estimate_clear(gb_estimate *estimate);    /* as if no window had been seen */
+
 /* Takes a window of the same shape into account. */
 void gb_estimate_add(gb_estimate *estimate, const gb_matrix *window);
 

@@ -17,6 +17,7 @@ typedef struct scene {
 
 static void set(scene *s)
 {
+    gb_arena_deinit(&arena);    /* of an earlier scene of the same test */
     gb_arena_init(&arena);
     s->weights = (gb_place_weights){1, 0.0025, 0.01, GB_IMBALANCE_SQUARES};
     s->limits = (gb_decision_limits){0, UINT32_MAX, UINT64_MAX, 100, false};

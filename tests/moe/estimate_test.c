@@ -45,6 +45,21 @@ static void a_difference_that_repeats_is_kept_whole_and_one_that_flips_is_droppe
     gb_arena_deinit(&arena);
 }
 
+static void a_cleared_estimate_remembers_nothing(void)
+{
+    gb_arena_init(&arena);
+    gb_matrix w = matrix(2, 2, (uint64_t[]){30, 10, 10, 30});
+    gb_estimate e;
+    CHECK_EQ(gb_estimate_init(&e, &arena, 1, 2, 2), 0);
+    gb_estimate_add(&e, &w);
+    gb_estimate_add(&e, &w);
+    gb_estimate_clear(&e);
+    gb_estimate_add(&e, &w);
+    CHECK_NEAR(e.persistence[0], 0, 0);
+    CHECK_NEAR(e.traffic[0], 20, 1e-12);
+    gb_arena_deinit(&arena);
+}
+
 static void without_shrinkage_the_estimate_is_the_mean(void)
 {
     gb_arena_init(&arena);
@@ -104,4 +119,5 @@ static void persistence_tells_noise_from_skew(void)
 }
 
 TESTS(TEST(one_window_alone_says_nothing_about_sources), TEST(a_difference_that_repeats_is_kept_whole_and_one_that_flips_is_dropped),
+      TEST(a_cleared_estimate_remembers_nothing),
       TEST(without_shrinkage_the_estimate_is_the_mean), TEST(idle_sources_and_layers_stay_at_zero), TEST(persistence_tells_noise_from_skew))

@@ -89,7 +89,8 @@ static void parse_attention(gb_model_config *c, gb_fields *f)
     if (c->heads % c->kv_heads)
         gb_fields_fail(f, GB_EFORMAT, "num_attention_heads %u is not a multiple of num_key_value_heads %u", c->heads, c->kv_heads);
     if (!c->head_dim && c->hidden % c->heads)
-        gb_fields_fail(f, GB_EFORMAT, "head_dim is missing and hidden_size %u is not a multiple of num_attention_heads %u", c->hidden, c->heads);
+        gb_fields_fail(f, GB_EFORMAT, "head_dim is missing and hidden_size %u is not a multiple of num_attention_heads %u", c->hidden,
+                       c->heads);
     if (!c->head_dim) c->head_dim = c->hidden / c->heads;
     if (c->head_dim % 2 || c->head_dim > GB_HEAD_DIM_MAX)
         gb_fields_fail(f, GB_EFORMAT, "head_dim is %u; it must be even and between 2 and %d", c->head_dim, GB_HEAD_DIM_MAX);
@@ -167,8 +168,8 @@ static void parse_window(gb_model_config *c, gb_fields *f)
         return;
     }
     if (c->sliding_window && full_layers)
-        gb_fields_fail(f, GB_EUNSUPPORTED, "max_window_layers is %lld beside a sliding window; say which layers slide with layer_types instead",
-                       (long long)full_layers);
+        gb_fields_fail(f, GB_EUNSUPPORTED, "max_window_layers is %lld beside a sliding window; "
+                       "say which layers slide with layer_types instead", (long long)full_layers);
     for (uint32_t l = 0; l < c->layers; l++) c->layer_slides[l] = c->sliding_window != 0;
 }
 

@@ -67,7 +67,8 @@ static void parse_llama3(gb_rope *rope, gb_fields *f)
     rope->low_freq_factor = gb_fields_need_real(f, "low_freq_factor", 1e-6, FACTOR_MAX);
     rope->high_freq_factor = gb_fields_need_real(f, "high_freq_factor", 1e-6, FACTOR_MAX);
     if (rope->high_freq_factor <= rope->low_freq_factor)
-        gb_fields_fail(f, GB_EFORMAT, "high_freq_factor %g must be above low_freq_factor %g", rope->high_freq_factor, rope->low_freq_factor);
+        gb_fields_fail(f, GB_EFORMAT, "high_freq_factor %g must be above low_freq_factor %g", rope->high_freq_factor,
+                       rope->low_freq_factor);
 }
 
 static void parse_block(gb_rope *rope, gb_fields *f, uint32_t max_positions, double outer_original)

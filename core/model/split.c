@@ -127,15 +127,19 @@ static int check_pattern(const char *pattern, gb_error *err)
 {
     scanner s = {.at = pattern};
     if (strlen(pattern) > GB_SPLIT_PATTERN_BYTES_MAX)
-        return gb_fail(err, GB_ETOOBIG, "a split pattern has %zu bytes; at most %d are read", strlen(pattern), GB_SPLIT_PATTERN_BYTES_MAX);
+        return gb_fail(err, GB_ETOOBIG, "a split pattern has %zu bytes; at most %d are read", strlen(pattern),
+                       GB_SPLIT_PATTERN_BYTES_MAX);
     for (const char *p = pattern; *p; p++)
         if ((unsigned char)*p >= 0x80 || (unsigned char)*p < 0x20)
-            return gb_fail(err, GB_EUNSUPPORTED, "the split pattern %s has characters outside printable ASCII", gb_json_quote(pattern).text);
+            return gb_fail(err, GB_EUNSUPPORTED, "the split pattern %s has characters outside printable ASCII",
+                           gb_json_quote(pattern).text);
     while (*s.at)
         if (!scan_one(&s))
-            return gb_fail(err, GB_EUNSUPPORTED, "the split pattern uses \"%s\", which is not supported, in %s", s.bad, gb_json_quote(pattern).text);
+            return gb_fail(err, GB_EUNSUPPORTED, "the split pattern uses \"%s\", which is not supported, in %s", s.bad,
+                           gb_json_quote(pattern).text);
     if (s.caseless && has_fold(pattern))
-        return gb_fail(err, GB_EUNSUPPORTED, "the split pattern %s ignores case where letters fold together", gb_json_quote(pattern).text);
+        return gb_fail(err, GB_EUNSUPPORTED, "the split pattern %s ignores case where letters fold together",
+                       gb_json_quote(pattern).text);
     return GB_OK;
 }
 

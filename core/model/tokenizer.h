@@ -20,8 +20,9 @@ int  gb_tokenizer_load(gb_tokenizer **out, const char *dir, uint32_t vocab, gb_e
 int  gb_tokenizer_parse(gb_tokenizer **out, const char *json, size_t bytes, const char *name, uint32_t vocab, gb_error *err);
 void gb_tokenizer_free(gb_tokenizer *tokenizer);
 
-/* Encodes UTF-8 text (invalid bytes: GB_EFORMAT; more than GB_TOKENIZER_TEXT_MAX: GB_ETOOBIG). Special tokens written in the text are parsed, none are added; "" gives
-   none. *n = tokens needed; at most capacity are written, and GB_EFULL is returned when they do not fit. */
+/* Encodes UTF-8 text (invalid bytes: GB_EFORMAT; more than GB_TOKENIZER_TEXT_MAX: GB_ETOOBIG). Special tokens written in the
+   text are parsed, none are added; "" gives none. *n = tokens needed; at most capacity are written, and GB_EFULL is returned
+   when they do not fit. A text has at most 3 tokens a byte (NFC can make it so much longer). */
 int gb_tokenizer_encode(const gb_tokenizer *tokenizer, const char *text, size_t bytes,
                         int32_t *tokens, size_t capacity, size_t *n, gb_error *err);
 

@@ -142,7 +142,8 @@ static bool halves(const json_t *merge, const char **left, size_t *n_left, const
 static int find_half(const loader *l, uint32_t rank, const char *string, int32_t *id)
 {
     const json_t *value = json_object_get(l->vocab, string);
-    if (!value) return FAIL(l, GB_EFORMAT, "merge %u names the token \"%s\", which the vocabulary does not have", rank, gb_json_quote(string).text);
+    if (!value)
+        return FAIL(l, GB_EFORMAT, "merge %u names the token \"%s\", which the vocabulary does not have", rank, gb_json_quote(string).text);
     *id = (int32_t)json_integer_value(value);
     return GB_OK;
 }

@@ -195,13 +195,15 @@ static int map_shards(gb_weights *w, const char *dir, json_t *map, json_t *seen,
     json_object_foreach(map, tensor, value) {
         const char *file = json_string_value(value);
         if (!is_plain_name(file))
-            return gb_fail(err, GB_EFORMAT, "%s: the file of tensor %s must be a name beside the index", INDEX_FILE, gb_json_quote(tensor).text);
+            return gb_fail(err, GB_EFORMAT, "%s: the file of tensor %s must be a name beside the index", INDEX_FILE,
+                           gb_json_quote(tensor).text);
         if (json_object_get(seen, file)) continue;
         if (json_object_size(seen) == SHARDS_MAX) return gb_fail(err, GB_ETOOBIG, "%s names more than %d files", INDEX_FILE, SHARDS_MAX);
         if (json_object_set_new(seen, file, json_true())) return gb_fail(err, GB_ENOMEM, "no memory for %s", INDEX_FILE);
         int status = map_file(w, dir, file, err);
         if (status == GB_ENOTFOUND)
-            return gb_fail(err, GB_EFORMAT, "%s names the shard %s, which is not in %s; download it", INDEX_FILE, gb_json_quote(file).text, dir);
+            return gb_fail(err, GB_EFORMAT, "%s names the shard %s, which is not in %s; download it", INDEX_FILE,
+                           gb_json_quote(file).text, dir);
         if (status) return status;
     }
     return GB_OK;

@@ -6,9 +6,10 @@
 #include "bindings/cli/report.h"
 
 static const gb_flag flags[] = {
-    GB_FLAG(gb_bench_flags, check, BOOL, "false", 0, 0, "", "exit with 1 when a bound is missed, 75 when others' work left none conclusive"),
+    GB_FLAG(gb_bench_flags, check, BOOL, "false", 0, 0, "", "exit with 1 when a bound is missed, 75 when others' work made a figure inconclusive"),
     GB_FLAG(gb_bench_flags, json, STRING, "", 0, 0, "FILE", "write the table as JSON, too"),
     GB_FLAG(gb_bench_flags, rounds, INT, "5", 1, 100, "N", "undisturbed samples behind each median"),
+    GB_FLAG(gb_bench_flags, model, STRING, "m1b", 0, 0, "NAME", "cpu: generated model m1b (the bounds are for it) or tiny (a quick look)"),
     GB_FLAG(gb_bench_flags, threads, INT, "0", 0, 1024, "N", "cpu: compute threads (default: the CPUs this process may use)"),
     GB_FLAG(gb_bench_flags, kernels, STRING, "auto", 0, 0, "NAME", "cpu: auto (measured), scalar, avx2, avx512f or avx512_bf16"),
     GB_FLAG(gb_bench_flags, write_model, STRING, "", 0, 0, "DIR", "cpu: only write the generated model there (2 GB), for other programs"),
@@ -32,7 +33,8 @@ static int run(const gb_args *args)
         if (args->n_words && strcmp(args->words[0], benches[i].name) == 0) return benches[i].run(args->values);
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", benches[i].name);
     }
-    gb_fail(&err, GB_EINVAL, "gimbal bench needs the name of a bench: %s", names);
+    if (args->n_words) gb_fail(&err, GB_EINVAL, "no bench is called \"%s\"; there is %s", args->words[0], names);
+    else gb_fail(&err, GB_EINVAL, "gimbal bench needs the name of a bench: %s", names);
     return gb_command_failed(GB_EINVAL, &err);
 }
 

@@ -9,7 +9,7 @@ typedef struct gb_bench_flags {
     const char *json;            /* file, or "" */
     bool check;
     int64_t threads, rounds;
-    const char *kernels, *write_model, *peer;
+    const char *model, *kernels, *write_model, *peer;
 } gb_bench_flags;
 
 /* Each prints its report (report.h) and returns the exit code. */

@@ -131,7 +131,8 @@ static void append_rows(char *out, size_t capacity, const gb_report *report, boo
 
 static void summary(char *out, size_t capacity, const gb_report *report, tally t)
 {
-    snprintf(out, capacity, "bench %s: %u of %u bounds hold", report->bench, t.held, t.bounds);
+    if (t.bounds) snprintf(out, capacity, "bench %s: %u of %u bounds hold", report->bench, t.held, t.bounds);
+    else snprintf(out, capacity, "bench %s: no bounds for this setting", report->bench);
     if (t.missed) {
         strncat(out, "; missed: ", capacity - strlen(out) - 1);
         append_rows(out, capacity, report, false);

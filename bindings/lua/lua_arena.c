@@ -11,7 +11,7 @@ enum { SMALLEST = 16 };
 
 int gb_lua_arena_init(gb_lua_arena *arena, size_t cap_bytes)
 {
-    *arena = (gb_lua_arena){.cap_bytes = cap_bytes};
+    *arena = (gb_lua_arena){.cap_bytes = cap_bytes, .alarm_bytes = SIZE_MAX};
     void *base = mmap(NULL, cap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return GB_ENOMEM;
     arena->base = base;
@@ -44,6 +44,12 @@ static void give(gb_lua_arena *arena, void *piece, size_t bytes)
     arena->live_bytes -= rounded;
 }
 
+static void ring(gb_lua_arena *arena)
+{
+    arena->alarm_bytes = SIZE_MAX;
+    arena->alarm(arena->alarm_self);
+}
+
 static void *take(gb_lua_arena *arena, size_t bytes)
 {
     if (bytes > arena->cap_bytes) goto refuse;
@@ -59,6 +65,11 @@ static void *take(gb_lua_arena *arena, size_t bytes)
         arena->top += rounded;
     }
     arena->live_bytes += rounded;
+    if (arena->live_bytes >= arena->alarm_bytes) ring(arena);
+    if (!arena->first) {
+        arena->first = piece;
+        arena->first_bytes = bytes;
+    }
     return piece;
 refuse:
     arena->refused++;

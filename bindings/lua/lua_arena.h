@@ -12,6 +12,11 @@ typedef struct gb_lua_arena {
     size_t cap_bytes, top;           /* [0, top) of the mapping has been handed out at least once */
     size_t live_bytes;               /* handed out now, rounding included */
     size_t refused;                  /* requests that met the cap */
+    void *first;                     /* the first piece, where LuaJIT keeps its global state */
+    size_t first_bytes;
+    size_t alarm_bytes;              /* live bytes that ring; SIZE_MAX = never */
+    void (*alarm)(void *self);       /* called inside an allocation, once */
+    void *alarm_self;
     void *free[GB_LUA_SIZE_CLASSES];
 } gb_lua_arena;
 

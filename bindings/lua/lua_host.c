@@ -120,6 +120,7 @@ static int build(gb_lua_host *host, version *v, gb_error *err)
     const gb_server_options *options = gb_server_options_get(host->server);
     gb_lua_script script = {.chunk = v->chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
     gb_lua_vm_options_default(&script.vm);
+    gb_lua_budgets_default(&script.budgets);
     script.vm.seed = seed_of(host, v);
     script.vm.stale_after_ns = (double)options->stale_after;
     script.vm.aging_ns = (double)options->aging;
@@ -415,6 +416,8 @@ int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_pat
 }
 
 /* ---- life ---- */
+
+const char *gb_lua_host_prepare(void) { return gb_lua_interrupts_name(gb_lua_guard_prepare()); }
 
 static int load_shipped(gb_lua_host *host, gb_error *err)
 {

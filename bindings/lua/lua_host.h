@@ -1,5 +1,6 @@
 /* The policy host: keeps versions of policy scripts, runs their hooks over the live tables and swaps them between two
-   decisions. A script can do nothing but compute: whitelist environment, checked columns, host time and randomness only.
+   decisions. A script can do nothing but compute: whitelist environment, checked columns, host time and randomness only, in
+   32 MiB and within a budget of CPU time (select_engine 2 ms, order_queue 5 ms, loading 100 ms).
    Any error in a hook is counted, remembered and answered with GB_POLICY_FAULT, so the core decides by itself.
    One thread (the loop's) owns a host. LuaJIT appears in bindings/lua only. */
 #ifndef GB_LUA_HOST_H
@@ -37,6 +38,11 @@ typedef struct gb_lua_info {
     uint64_t calls, nils, faults;
     char last_fault[1024];             /* "policies/mine.lua:12: why" and a traceback, one frame a line; or "" */
 } gb_lua_info;
+
+/* Chooses, once for the process, how scripts that run too long are stopped, and proves it in a child process. gb_lua_host_new does
+   it otherwise; call it early, before there is much memory to share with the child. Returns "irprof" (with the JIT on),
+   "checkhook" (the same, by a LuaJIT built for it), "interp" (interpreted, slower) or "none" (interpreted, and cannot be stopped). */
+const char *gb_lua_host_prepare(void);
 
 /* Loads the shipped policies (round_robin, fcfs, gimbal) from the binary. The server is borrowed for the host's life. */
 int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);

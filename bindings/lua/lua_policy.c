@@ -16,11 +16,17 @@ enum { SLOT_FILE = GB_LUA_TOP + 1, SLOT_SELECT, SLOT_ORDER, SLOTS = SLOT_ORDER }
 struct gb_lua_policy {
     gb_lua_vm *vm;
     gb_lua_counts *counts;
+    gb_lua_budgets budgets;
     char chunk[256];
     char name[256];
     bool hooks[GB_HOOKS];
     gb_time next_warning;
 };
+
+void gb_lua_budgets_default(gb_lua_budgets *budgets)
+{
+    *budgets = (gb_lua_budgets){.hooks = {[GB_HOOK_SELECT] = gb_ms(2), [GB_HOOK_ORDER] = gb_ms(5)}, .load = gb_ms(100)};
+}
 
 /* ---- making ---- */
 
@@ -40,6 +46,11 @@ static int refused(gb_lua_policy *policy, gb_error *err)
     return gb_fail(err, GB_EPOLICY, "%s", policy->vm->fault);
 }
 
+static bool call_file(gb_lua_policy *policy, int n_args, int n_results)
+{
+    return gb_lua_vm_call(policy->vm, n_args, n_results, "the file itself", policy->budgets.load);
+}
+
 /* Runs the file in a fresh environment and keeps its hooks in their slots. */
 static int run_file(gb_lua_policy *policy, uint64_t seed, gb_error *err)
 {
@@ -49,12 +60,12 @@ static int run_file(gb_lua_policy *policy, uint64_t seed, gb_error *err)
     lua_settop(L, SLOT_FILE);
     lua_pushvalue(L, SLOT_FILE);
     lua_pushvalue(L, GB_LUA_ENVIRONMENT);
-    if (!gb_lua_vm_call(vm, 0, 1)) return refused(policy, err);
+    if (!call_file(policy, 0, 1)) return refused(policy, err);
     lua_setfenv(L, -2);
-    if (!gb_lua_vm_call(vm, 0, 1)) return refused(policy, err);
+    if (!call_file(policy, 0, 1)) return refused(policy, err);
     lua_pushvalue(L, GB_LUA_CHECK);
     lua_insert(L, -2);
-    if (!gb_lua_vm_call(vm, 1, 3)) return refused(policy, err);
+    if (!call_file(policy, 1, 3)) return refused(policy, err);
     if (lua_type(L, -3) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -3));
     lua_remove(L, -3);
     GB_ASSERT(lua_gettop(L) == SLOTS);
@@ -90,6 +101,7 @@ int gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_c
     gb_lua_policy *policy = calloc(1, sizeof *policy);
     if (!policy) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", script->chunk);
     policy->counts = counts;
+    policy->budgets = script->budgets;
     snprintf(policy->chunk, sizeof policy->chunk, "%s", script->chunk);
     int status = gb_lua_vm_new(&policy->vm, &script->vm, err);
     if (!status) status = gb_lua_vm_compile(policy->vm, script->chunk, script->source, script->bytes, err);
@@ -176,14 +188,14 @@ int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_eng
     gb_lua_vm *vm = policy->vm;
     lua_State *L = vm->L;
     policy->counts->calls++;
-    vm->running = gb_hook_name(GB_HOOK_SELECT);
     vm->frame.engines = engines;
     vm->frame.request = request;
     vm->frame.now_ns = (double)now;
     lua_pushvalue(L, SLOT_SELECT);
     lua_pushvalue(L, GB_LUA_REQUEST);
     lua_pushvalue(L, GB_LUA_ENGINES);
-    int answer = gb_lua_vm_call(vm, 2, 1) ? engine_answer(policy, engines->n, now) : fault(policy, now);
+    bool ran = gb_lua_vm_call(vm, 2, 1, gb_hook_name(GB_HOOK_SELECT), policy->budgets.hooks[GB_HOOK_SELECT]);
+    int answer = ran ? engine_answer(policy, engines->n, now) : fault(policy, now);
     lua_settop(L, SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
@@ -213,13 +225,13 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
     gb_lua_vm *vm = policy->vm;
     lua_State *L = vm->L;
     policy->counts->calls++;
-    vm->running = gb_hook_name(GB_HOOK_ORDER);
     vm->frame.queue = queue;
     vm->frame.now_ns = (double)now;
     for (uint32_t i = 0; i < queue->n; i++) queue->key[i] = NAN;
     lua_pushvalue(L, SLOT_ORDER);
     lua_pushvalue(L, GB_LUA_QUEUE);
-    int answer = gb_lua_vm_call(vm, 1, 1) ? keys_answer(policy, queue, now) : fault(policy, now);
+    bool ran = gb_lua_vm_call(vm, 1, 1, gb_hook_name(GB_HOOK_ORDER), policy->budgets.hooks[GB_HOOK_ORDER]);
+    int answer = ran ? keys_answer(policy, queue, now) : fault(policy, now);
     lua_settop(L, SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);

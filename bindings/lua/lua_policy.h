@@ -6,6 +6,14 @@
 #include "bindings/lua/lua_vm.h"
 #include "core/flow/policy.h"
 
+/* CPU time that one call may use. */
+typedef struct gb_lua_budgets {
+    gb_time hooks[GB_HOOKS];    /* select_engine 2 ms, order_queue 5 ms */
+    gb_time load;               /* running the file itself: 100 ms */
+} gb_lua_budgets;
+
+void gb_lua_budgets_default(gb_lua_budgets *budgets);
+
 typedef struct gb_lua_policy gb_lua_policy;
 
 typedef struct gb_lua_script {
@@ -14,6 +22,7 @@ typedef struct gb_lua_script {
     size_t bytes;
     uint32_t engines;      /* how many the server has */
     gb_lua_vm_options vm;
+    gb_lua_budgets budgets;
 } gb_lua_script;
 
 typedef struct gb_lua_counts {

@@ -83,6 +83,17 @@ static void append_traceback(text *t, lua_State *L, const char *outermost)
     }
 }
 
+static void append_why(text *t, const gb_lua_vm *vm, lua_State *L)
+{
+    switch ((gb_lua_stop)vm->guard.stopped) {
+    case GB_LUA_GOES_ON: append_message(t, L, 1); break;
+    case GB_LUA_OUT_OF_TIME:
+        append(t, "time budget exceeded: %s may use %.4g ms of CPU time", vm->running, (double)vm->budget_ns / 1e6);
+        break;
+    case GB_LUA_OUT_OF_MEMORY: append(t, "memory budget exceeded: a policy may hold %zu MiB", vm->arena.cap_bytes >> 20); break;
+    }
+}
+
 /* Message handler of every call: writes vm->fault without allocating, since memory may be what ran out. */
 static int remember_fault(lua_State *L)
 {
@@ -94,17 +105,25 @@ static int remember_fault(lua_State *L)
         const char *message = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
         if (strncmp(message, frame.short_src, n) != 0 || message[n] != ':') append(&t, "%s:%d: ", frame.short_src, frame.currentline);
     }
-    append_message(&t, L, 1);
+    append_why(&t, vm, L);
     append_traceback(&t, L, vm->running);
     return 1;
 }
 
-bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results)
+static void out_of_memory(void *self) { gb_lua_guard_stop(&((gb_lua_vm *)self)->guard, GB_LUA_OUT_OF_MEMORY); }
+
+bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results, const char *running, uint64_t budget_ns)
 {
+    vm->running = running;
+    vm->budget_ns = budget_ns;
+    vm->arena.alarm_bytes = vm->arena.cap_bytes / 10 * 9;
+    gb_lua_guard_begin(&vm->guard, budget_ns);
     int status = lua_pcall(vm->L, n_args, n_results, GB_LUA_HANDLER);
+    gb_lua_guard_end(&vm->guard);
+    vm->arena.alarm_bytes = SIZE_MAX;
     if (status == 0) return true;
     if (status == LUA_ERRMEM)
-        snprintf(vm->fault, sizeof vm->fault, "out of memory: a policy may hold %zu MiB", vm->arena.cap_bytes >> 20);
+        snprintf(vm->fault, sizeof vm->fault, "memory budget exceeded: a policy may hold %zu MiB", vm->arena.cap_bytes >> 20);
     if (status == LUA_ERRERR) snprintf(vm->fault, sizeof vm->fault, "error while handling an error (stack overflow?)");
     lua_pop(vm->L, 1);
     return false;
@@ -220,6 +239,9 @@ static bool start(gb_lua_vm *vm, const gb_lua_vm_options *options)
 {
     lua_State *L = vm->L;
     lua_gc(L, LUA_GCSTOP, 0);
+    gb_lua_guard_init(&vm->guard, L, &vm->arena, gb_lua_guard_prepare());
+    vm->arena.alarm = out_of_memory;
+    vm->arena.alarm_self = vm;
     if (!lua_checkstack(L, STACK_SLOTS)) return false;
     lua_pushcfunction(L, set_up);
     lua_pushlightuserdata(L, vm);

@@ -8,6 +8,7 @@
 #include <lua.h>
 
 #include "bindings/lua/lua_arena.h"
+#include "bindings/lua/lua_guard.h"
 #include "bindings/lua/lua_view.h"
 #include "core/base/rng.h"
 #include "core/base/status.h"
@@ -30,10 +31,12 @@ typedef struct gb_lua_log_window {
 typedef struct gb_lua_vm {
     lua_State *L;
     gb_lua_arena arena;
+    gb_lua_guard guard;
     gb_lua_frame frame;
     gb_rng rng;                            /* behind gimbal.random */
     char label[96];                        /* in log lines: "gimbal v3" */
     const char *running;                   /* the hook in a traceback */
+    uint64_t budget_ns;                    /* of its CPU time */
     size_t collect_at;                     /* live bytes that force a full collection between two decisions */
     size_t settled_bytes;                  /* live bytes after the last finished collection */
     gb_lua_log_window log;
@@ -55,8 +58,9 @@ void gb_lua_vm_free(gb_lua_vm *vm);
 /* Compiles text (never bytecode) and leaves the function on the stack. GB_EPOLICY with file:line. */
 int gb_lua_vm_compile(gb_lua_vm *vm, const char *chunk, const char *source, size_t bytes, gb_error *err);
 
-/* Calls the function below n_args arguments. false: nothing is left of them on the stack and vm->fault says why. */
-bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results);
+/* Calls the function below n_args arguments as `running`, for at most budget_ns of CPU time. false: nothing is left of them on
+   the stack and vm->fault says why. */
+bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results, const char *running, uint64_t budget_ns);
 
 /* After a decision: collects at once when memory is nearly used up. When idle: one step, if there is anything to collect. */
 void gb_lua_vm_relieve(gb_lua_vm *vm);

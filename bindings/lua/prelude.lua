@@ -3,8 +3,8 @@
 -- script, because indexing a raw pointer knows no bounds. Error levels count from the script, so that a fault names its line.
 local host = ... -- see gb_lua_view_push and push_host in C
 local ffi, bit = host.ffi, bit
-local error, floor, ipairs, pairs, select, setmetatable, tostring, type =
-    error, math.floor, ipairs, pairs, select, setmetatable, tostring, type
+local error, floor, getmetatable, ipairs, newproxy, pairs, select, setmetatable, tostring, type =
+    error, math.floor, getmetatable, ipairs, newproxy, pairs, select, setmetatable, tostring, type
 local byte, format, gsub, rep, sub = string.byte, string.format, string.gsub, string.rep, string.sub
 local insert, sort = table.insert, table.sort
 
@@ -104,11 +104,11 @@ local function read_only(name)
     return function() error(name .. " is read-only", 2) end
 end
 
-local views = {} -- every proxy, for the table functions that write past metatables
-
+-- A userdata, not a table: it has no contents of its own that table functions could write or the JIT would have to look at.
 local function proxy(index, newindex)
-    local view = setmetatable({}, { __index = index, __newindex = newindex, __metatable = false })
-    views[view] = true
+    local view = newproxy(true)
+    local metatable = getmetatable(view)
+    metatable.__index, metatable.__newindex, metatable.__metatable = index, newindex, false
     return view
 end
 
@@ -194,7 +194,6 @@ end
 
 local function safe_insert(list, ...)
     if type(list) ~= "table" then error("table.insert: wants a table, got " .. show(list), 2) end
-    if views[list] then error("table.insert: a view takes no rows", 2) end
     local n, length, at, value = select("#", ...), #list, ...
     if n == 1 then
         insert(list, (at))

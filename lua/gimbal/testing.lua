@@ -75,30 +75,29 @@ local function write_key(rows)
     end
 end
 
+local function proxy(index, newindex)
+    local view = newproxy(true)
+    local metatable = getmetatable(view)
+    metatable.__index, metatable.__newindex, metatable.__metatable = index, newindex, false
+    return view
+end
+
 local function column(view, name, rows)
     local what = view .. "." .. name
-    return setmetatable({}, {
-        __index = function(_, index)
-            check_index(what, index, #rows)
-            return rows[index + 1][name]
-        end,
-        __newindex = name == "key" and write_key(rows) or read_only(what),
-        __metatable = false,
-    })
+    return proxy(function(_, index)
+        check_index(what, index, #rows)
+        return rows[index + 1][name]
+    end, name == "key" and write_key(rows) or read_only(what))
 end
 
 local function table_view(view, rows, scalars)
     local fields = scalars
     fields.n = #rows
     for name in pairs(testing.columns[view]) do fields[name] = column(view, name, rows) end
-    return setmetatable({}, {
-        __index = function(_, name)
-            if fields[name] == nil then error(string.format("%s has no column %s", view, show(name)), 2) end
-            return fields[name]
-        end,
-        __newindex = read_only(view),
-        __metatable = false,
-    })
+    return proxy(function(_, name)
+        if fields[name] == nil then error(string.format("%s has no column %s", view, show(name)), 2) end
+        return fields[name]
+    end, read_only(view))
 end
 
 -- The engines of a server, one row each; next is the engine whose turn it is (0 by default).
@@ -117,14 +116,10 @@ end
 
 function testing.request(row)
     local fields = complete("request", row or {})
-    return setmetatable({}, {
-        __index = function(_, name)
-            if fields[name] == nil then error(string.format("request has no field %s", show(name)), 2) end
-            return fields[name]
-        end,
-        __newindex = read_only("request"),
-        __metatable = false,
-    })
+    return proxy(function(_, name)
+        if fields[name] == nil then error(string.format("request has no field %s", show(name)), 2) end
+        return fields[name]
+    end, read_only("request"))
 end
 
 -- ---- loading a policy --------------------------------------------------------------------------------------------------

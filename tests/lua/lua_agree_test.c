@@ -18,6 +18,7 @@ static void set_up(double stale_after_ns)
     gb_lua_script script = {.chunk = file->name, .source = file->data, .bytes = file->bytes, .engines = ENGINES};
     gb_error err = {0};
     gb_lua_vm_options_default(&script.vm);
+    gb_lua_budgets_default(&script.budgets);
     script.vm.stale_after_ns = stale_after_ns;
     counts = (gb_lua_counts){0};
     CHECK_EQ(gb_lua_policy_new(&policy, &script, &counts, &err), 0);

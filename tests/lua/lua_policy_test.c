@@ -24,6 +24,7 @@ static int try_load(gb_lua_policy **policy, const char *source)
 {
     gb_lua_script script = {.chunk = "mine.lua", .source = source, .bytes = strlen(source), .engines = ENGINES};
     gb_lua_vm_options_default(&script.vm);
+    script.budgets = (gb_lua_budgets){.hooks = {gb_seconds(10), gb_seconds(10)}, .load = gb_seconds(10)};
     counts = (gb_lua_counts){0};
     err.text[0] = 0;
     *policy = NULL;
@@ -223,7 +224,7 @@ static void every_error_in_a_script_is_a_fault_with_file_and_line(void)
         {SELECT(LATE "local r = gimbal.random(1.5)\nreturn r"), "mine.lua:3: gimbal.random(n): n must be a whole number of at least 1"},
         {SELECT(LATE "local n = nil\nreturn n.x"), "mine.lua:4: attempt to index local 'n' (a nil value)"},
         {SELECT(LATE "local function f(n) return 1 + f(n + 1) end\nreturn f(1)"), "mine.lua:3: stack overflow"},
-        {SELECT(LATE "local t = {}\nfor i = 1, 1e9 do t[i] = { i } end"), "out of memory: a policy may hold 32 MiB"},
+        {SELECT(LATE "local t = {}\nfor i = 1, 1e9 do t[i] = { i } end"), "memory budget exceeded: a policy may hold 32 MiB"},
     };
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
         gb_lua_policy *p = load(scripts[i].source);

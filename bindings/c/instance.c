@@ -244,10 +244,19 @@ static int open_policies(opening *o, gb_error *err)
 
 /* ---- the whole ---- */
 
+/* Forks a child for a moment: now, while there are no weights whose pages it would share. */
+static int prepare_policies(opening *o, gb_error *err)
+{
+    (void)o;
+    (void)err;
+    gb_lua_host_prepare();
+    return GB_OK;
+}
+
 int gb_instance_open(gb_instance **out, const gb_options *options, gb_error *err)
 {
     static int (*const steps[])(opening *, gb_error *) = {
-        open_config, plan_sizes, open_tokenizer, open_template, open_executor, open_server, open_round, open_policies,
+        open_config, plan_sizes, prepare_policies, open_tokenizer, open_template, open_executor, open_server, open_round, open_policies,
     };
     double start = seconds_now();
     opening o = {.instance = calloc(1, sizeof *o.instance), .options = options};

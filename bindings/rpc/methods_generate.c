@@ -284,13 +284,7 @@ static const gb_rpc_field ack_params[] = {
     {0},
 };
 
-/* Whether this call ended it. The core reports the end of what it still works on; what it has finished ends here. */
-static bool abort_stream(gb_rpc_call *call, gb_rpc_stream *stream)
-{
-    if (!stream->ended) return gb_server_cancel(call->service->instance->server, stream->id, call->now) == GB_OK;
-    gb_rpc_stream_stop(stream, GB_RPC_ABORTED, "aborted", call->now);
-    return true;
-}
+static void abort_stream(gb_rpc_call *call, gb_rpc_stream *stream) { gb_rpc_stream_stop(stream, GB_RPC_ABORTED, "aborted", call->now); }
 
 static uint32_t abort_all(gb_rpc_call *call)
 {
@@ -298,7 +292,9 @@ static uint32_t abort_all(gb_rpc_call *call)
     for (uint32_t b = 0; b < GB_RPC_BUCKETS; b++)
         for (gb_rpc_stream *s = call->service->buckets[b], *next; s; s = next) {
             next = s->next_in_bucket;
-            if (is_own(call, s)) aborted += abort_stream(call, s);
+            if (!is_own(call, s)) continue;
+            abort_stream(call, s);
+            aborted++;
         }
     return aborted;
 }
@@ -310,7 +306,9 @@ static gb_rpc_outcome run_abort(gb_rpc_call *call)
     bool all = gb_rpc_param_bool(call->params, "all", false);
     if (all == (given != NULL)) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id", "give either request_id or all = true");
     gb_rpc_stream *stream = given ? gb_rpc_stream_find(call->service, request_id) : NULL;
-    uint32_t aborted = all ? abort_all(call) : stream && is_own(call, stream) ? abort_stream(call, stream) : 0;
+    bool one = stream && is_own(call, stream);
+    uint32_t aborted = all ? abort_all(call) : one;
+    if (one) abort_stream(call, stream);
     gb_pack_list map = gb_pack_begin_map(call->out);
     gb_pack_key_uint(&map, "aborted", aborted);
     gb_pack_end(&map);
@@ -324,7 +322,7 @@ static const gb_rpc_field abort_params[] = {
 };
 
 static const gb_rpc_field abort_result[] = {
-    {.name = "aborted", .type = GB_RPC_INT, .doc = "how many were live; each of them ends with ABORTED"},
+    {.name = "aborted", .type = GB_RPC_INT, .doc = "how many were live; each has been sent its `failed` or error with ABORTED before this answer, and its request_id is free again"},
     {0},
 };
 

@@ -1,4 +1,4 @@
-# The RPC tests share a served model without a model: tests/rpc/fixture.h.
+# The RPC tests share a served model without a model: tests/rpc/fixture.h. The clients talk to it over sockets.
 add_library(gb_rpc_fixture STATIC rpc/fixture.c)
 target_link_libraries(gb_rpc_fixture PUBLIC gb_rpc gb_check)
 file(GLOB rpc_tests CONFIGURE_DEPENDS rpc/*_test.c)
@@ -6,3 +6,25 @@ foreach(source IN LISTS rpc_tests)
   get_filename_component(file ${source} NAME_WE)
   target_link_libraries(rpc_${file} PRIVATE gb_rpc_fixture)
 endforeach()
+
+add_executable(rpc_fixture_server rpc/fixture_server.c)
+target_link_libraries(rpc_fixture_server PRIVATE gb_rpc_fixture)
+add_executable(rpc_client_c rpc/client_c.c ${CMAKE_SOURCE_DIR}/bindings/clients/c/gimbal_client.c)
+target_link_libraries(rpc_client_c PRIVATE gb_check PkgConfig::MSGPACK)
+set_target_properties(rpc_fixture_server rpc_client_c PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
+find_program(LUAJIT_PROGRAM luajit)
+find_program(GB_PYTHON python3 HINTS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
+find_program(GB_PYTHON python3)
+set(with_server ${CMAKE_CURRENT_SOURCE_DIR}/rpc/with_server.sh $<TARGET_FILE:rpc_fixture_server>)
+function(gb_client_test language)
+  add_test(NAME rpc/client_${language} COMMAND ${with_server} ${ARGN})
+  set_tests_properties(rpc/client_${language} PROPERTIES LABELS rpc TIMEOUT 120 SKIP_RETURN_CODE 77)
+endfunction()
+gb_client_test(c $<TARGET_FILE:rpc_client_c>)
+if(LUAJIT_PROGRAM)
+  gb_client_test(lua ${LUAJIT_PROGRAM} ${CMAKE_CURRENT_SOURCE_DIR}/rpc/client_lua.lua ${CMAKE_SOURCE_DIR})
+endif()
+if(GB_PYTHON)    # skipped where the package msgpack is missing
+  gb_client_test(python ${GB_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/rpc/client_python.py)
+endif()

@@ -61,6 +61,7 @@ typedef struct bench {
     gb_result result;
     gb_placement placement;
     gb_sampling greedy;
+    gb_rng rng;
     int32_t *tokens;                   /* [SEQUENCES][POSITIONS] */
     int32_t *blocks;                   /* [SEQUENCES][BLOCKS_EACH] */
     void *probe_memory;
@@ -116,10 +117,7 @@ static double distinct_experts(const bench *b)
 
 static void new_tokens(bench *b)
 {
-    static uint64_t seed;
-    gb_rng rng;
-    gb_rng_init(&rng, ++seed);
-    for (uint32_t i = 0; i < SEQUENCES * POSITIONS; i++) b->tokens[i] = (int32_t)gb_rng_below(&rng, b->config.vocab);
+    for (uint32_t i = 0; i < SEQUENCES * POSITIONS; i++) b->tokens[i] = (int32_t)gb_rng_below(&b->rng, b->config.vocab);
 }
 
 /* Positions start .. start + count - 1 of the first sequences; random tokens go in whatever was sampled, so that routing varies. */
@@ -337,6 +335,7 @@ static int take_memory(bench *b, gb_error *err)
     }
     memset(b->probe_memory, 1, b->probe_bytes);
     for (int32_t i = 0; i < SEQUENCES * BLOCKS_EACH; i++) b->blocks[i] = i;
+    gb_rng_init(&b->rng, 1);
     gb_sampling_default(&b->greedy);
     b->greedy.temperature = 0;
     b->greedy.logprobs = -1;
@@ -370,7 +369,7 @@ static int measure(bench *b, gb_error *err)
 
 static int run(bench *b, int *code, gb_error *err)
 {
-    static gb_report report;
+    gb_report report = {.bench = "cpu"};
     gb_synthetic model;
     uint32_t threads = b->flags->threads ? (uint32_t)b->flags->threads : gb_threads_available();
     int status = gb_threads_new(&b->threads, threads, err);
@@ -387,7 +386,6 @@ static int run(bench *b, int *code, gb_error *err)
     gb_synthetic_deinit(&model);
     if (!status) status = measure(b, err);
     if (status) return status;
-    report.bench = "cpu";
     fill_report(&report, b);
     return gb_report_finish(&report, b->flags->json, b->flags->check, code, err);
 }

@@ -9,7 +9,7 @@
 #include "core/cpu/probe_kernels.h"
 
 enum {
-    FLOPS_PIECES = 256,              /* shared out by the pool, so that a preempted thread does not decide the figure */
+    PIECES_PER_THREAD = 64,    /* shared out by the pool, so that a preempted thread does not decide the figure */
     READ_PIECE = 1 << 20,
 };
 static const double FLOPS_SECONDS = 0.01;
@@ -23,17 +23,20 @@ static double wall_seconds(void)
 
 /* ---- arithmetic ---- */
 
+enum { SCALAR_SUMS = 48 };    /* twelve vectors of four: the least a compiler for the baseline has */
+
 static float run_scalar(uint32_t steps)
 {
-    float sums[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    float sums[SCALAR_SUMS];
+    for (int i = 0; i < SCALAR_SUMS; i++) sums[i] = (float)i;
     for (uint32_t step = 0; step < steps; step++) {
-        for (int i = 0; i < 8; i++) sums[i] = sums[i] * 0.9999f + 1e-3f;
+        for (int i = 0; i < SCALAR_SUMS; i++) sums[i] = sums[i] * 0.9999f + 1e-3f;
     }
-    for (int i = 1; i < 8; i++) sums[0] += sums[i];
+    for (int i = 1; i < SCALAR_SUMS; i++) sums[0] += sums[i];
     return sums[0];
 }
 
-static const gb_peak_kernel scalar_kernel = {run_scalar, 8 * 2};
+static const gb_peak_kernel scalar_kernel = {run_scalar, SCALAR_SUMS * 2};
 
 typedef struct peak {
     const char *name;
@@ -68,28 +71,29 @@ bool gb_peak_runs(gb_peak kind)
 typedef struct flops_job {
     float (*run)(uint32_t steps);
     uint32_t steps;
-    float results[FLOPS_PIECES];    /* stored, so that the work cannot be left out */
+    _Atomic uint32_t sink;    /* results go somewhere, so that the work cannot be left out */
 } flops_job;
 
-static void run_piece(void *self, uint32_t begin, uint32_t end, uint32_t thread)
+static void run_pieces(void *self, uint32_t begin, uint32_t end, uint32_t thread)
 {
     (void)thread;
     flops_job *job = self;
-    for (uint32_t i = begin; i < end; i++) job->results[i] = job->run(job->steps);
+    for (uint32_t i = begin; i < end; i++) job->sink += job->run(job->steps) > 0;
 }
 
 double gb_probe_flops(gb_threads *threads, gb_peak kind)
 {
     if (!gb_peak_runs(kind)) return 0;
     flops_job job = {.run = peaks[kind].kernel->run, .steps = 1000};
+    uint32_t pieces = gb_threads_count(threads) * PIECES_PER_THREAD;
     double seconds = 0;
     for (int pass = 0; pass < 2; pass++) {    /* the first pass wakes the threads and finds how much work fits */
         double start = wall_seconds();
-        gb_threads_for(threads, FLOPS_PIECES, 1, run_piece, &job);
+        gb_threads_for(threads, pieces, 1, run_pieces, &job);
         seconds = wall_seconds() - start;
         if (pass == 0) job.steps = (uint32_t)(job.steps * (FLOPS_SECONDS / seconds)) + 1;
     }
-    return FLOPS_PIECES * (double)job.steps * peaks[kind].kernel->operations / seconds;
+    return pieces * (double)job.steps * peaks[kind].kernel->operations / seconds;
 }
 
 /* ---- memory ---- */

@@ -49,8 +49,8 @@ int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_err
 void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
 
 /* Compiles and probes a script; the active policies are untouched. name NULL = the script's own, else the file name of chunk
-   without .lua; hook NULL = all hooks of the script; chunk is how errors name it, NULL = "policy". Returns 0 and *version; GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and
-   remedy. */
+   without .lua; hook NULL = all hooks of the script; chunk is how errors name it, NULL = "policy". Returns 0 and *version;
+   GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and remedy. */
 int gb_lua_host_load(gb_lua_host *host, uint32_t *version, const char *hook, const char *name, const char *chunk,
                      const char *source, size_t bytes, gb_error *err);
 int gb_lua_host_load_file(gb_lua_host *host, uint32_t *version, const char *hook, const char *path, gb_error *err);

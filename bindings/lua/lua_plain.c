@@ -67,7 +67,8 @@ int gb_lua_plain_call(gb_lua_plain *plain, int n_args, gb_error *err)
 static int push_environment(lua_State *L)
 {
     static const char *const names[] = {
-        "assert", "error", "ipairs", "next", "pairs", "select", "tonumber", "tostring", "type", "unpack", LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME,
+        "assert", "error", "ipairs", "next", "pairs", "select", "tonumber", "tostring", "type", "unpack",
+        LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME,
     };
     static const char unknown[] = "return function(_, name) error(tostring(name) .. ' is not defined here', 2) end";
     bool pure = lua_toboolean(L, 1);

@@ -78,7 +78,8 @@ static int choose(const char **name, const char *dir, gb_error *err)
         json_decref(config);
     }
     if (*name) return GB_OK;
-    return gb_fail(err, GB_ENOTFOUND, "no shipped chat template fits the model in %s; name one with --chat-template chatml, qwen3 or a .lua file", dir);
+    return gb_fail(err, GB_ENOTFOUND,
+                   "no shipped chat template fits the model in %s; name one with --chat-template chatml, qwen3 or a .lua file", dir);
 }
 
 /* ---- making ---- */

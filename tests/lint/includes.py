@@ -28,11 +28,13 @@ LIBRARIES = {
     r"pcre2\.h": ["core/model"],
     r"utf8proc\.h": ["core/model"],
     r"(cuda|nccl|cublas).*\.h": ["cuda"],
-    r"pthread\.h|stdatomic\.h|threads\.h": ["core/cpu", "bindings/uv", "bindings/cli"],
+    r"pthread\.h|stdatomic\.h|threads\.h": ["core/cpu", "bindings/uv", "bindings/cli", "bindings/lua"],
 }
 
 
 def room_of(path):
+    if path.startswith("bindings/c/options."):
+        return "bindings/options"    # a library of its own, below Lua
     parts = path.split("/")
     return "/".join(parts[:3]) if parts[:2] == ["bindings", "clients"] else "/".join(parts[:2])
 

@@ -9,9 +9,9 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_bench_flags, check, BOOL, "false", 0, 0, "", "exit with 1 when a bound is missed, 75 when others' work made a figure inconclusive"),
     GB_FLAG(gb_bench_flags, json, STRING, "", 0, 0, "FILE", "write the table as JSON, too"),
     GB_FLAG(gb_bench_flags, rounds, INT, "5", 1, 100, "N", "undisturbed samples behind each median"),
-    GB_FLAG(gb_bench_flags, model, STRING, "m1b", 0, 0, "NAME", "cpu: generated model m1b (the bounds are for it) or tiny (a quick look)"),
-    GB_FLAG(gb_bench_flags, threads, INT, "0", 0, 1024, "N", "cpu: compute threads (default: the CPUs this process may use)"),
-    GB_FLAG(gb_bench_flags, kernels, STRING, "auto", 0, 0, "NAME", "cpu: auto (measured), scalar, avx2, avx512f or avx512_bf16"),
+    GB_FLAG(gb_bench_flags, model, STRING, "m1b", 0, 0, "NAME", "cpu: generated model m1b (the bounds are for it) or tiny (a quick look); serve: a directory instead of the bundled one"),
+    GB_FLAG(gb_bench_flags, threads, INT, "0", 0, 1024, "N", "compute threads (default: the CPUs this process may use)"),
+    GB_FLAG(gb_bench_flags, kernels, STRING, "auto", 0, 0, "NAME", "auto (measured), scalar, avx2, avx512f or avx512_bf16"),
     GB_FLAG(gb_bench_flags, write_model, STRING, "", 0, 0, "DIR", "cpu: only write the generated model there (2 GB), for other programs"),
     GB_FLAG(gb_bench_flags, peer, STRING, "auto", 0, 0, "PYTHON", "cpu: Python that has llama_cpp (auto: .venv, then python3; none: no peer)"),
 };
@@ -21,6 +21,7 @@ static const struct {
     int (*run)(const gb_bench_flags *flags);
 } benches[] = {
     {"cpu", gb_bench_cpu},
+    {"serve", gb_bench_serve},
 };
 
 static int run(const gb_args *args)
@@ -39,6 +40,6 @@ static int run(const gb_args *args)
 }
 
 const gb_command gb_command_bench = {
-    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu",
+    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu, serve",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(gb_bench_flags), .max_words = 1, .run = run,
 };

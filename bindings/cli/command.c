@@ -1,6 +1,7 @@
 #include "bindings/cli/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,7 @@ static bool asks(const char *word, const char *flag, const char *name)
 
 int gb_command_main(int argc, char *const *argv)
 {
+    signal(SIGXFSZ, SIG_IGN);    /* a file that may not grow is an error of write, not a death */
     if (argc < 2) {
         help_all(stderr);
         return GB_EXIT_USAGE;

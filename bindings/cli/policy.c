@@ -67,7 +67,7 @@ static int list(gb_remote *remote, const gb_args *args, gb_error *err)
 
 /* ---- activate ---- */
 
-/* The newest version of a name, or the number itself. */
+/* The newest version of a name, the number itself, or 0 for the C built-in. */
 static int find_version(gb_remote *remote, const char *word, json_int_t *version, gb_error *err)
 {
     char *end;
@@ -75,8 +75,9 @@ static int find_version(gb_remote *remote, const char *word, json_int_t *version
     size_t i;
     *version = strtoll(word, &end, 10);
     if (*word && !*end) return GB_OK;
-    int status = gb_remote_call(remote, "policy_list", json_object(), &result, err);
     *version = 0;
+    if (strcmp(word, "builtin") == 0) return GB_OK;
+    int status = gb_remote_call(remote, "policy_list", json_object(), &result, err);
     json_array_foreach(json_object_get(result, "policies"), i, policy) {
         json_int_t v = json_integer_value(json_object_get(policy, "version"));
         if (strcmp(text_of(policy, "name"), word) == 0 && v > *version) *version = v;
@@ -92,7 +93,8 @@ static int activate_version(gb_remote *remote, const policy_flags *f, json_int_t
     if (params && *f->hook) json_object_set_new(params, "hook", json_string(f->hook));
     int status = gb_remote_call(remote, "policy_activate", params, &result, err);
     if (!status && f->json) json_dumpf(result, stdout, JSON_COMPACT), fputc('\n', stdout);
-    else if (!status) printf("version %lld decides now\n", (long long)version);
+    else if (!status && version) printf("version %lld decides now\n", (long long)version);
+    else if (!status) puts("the C built-in decides now");
     json_decref(result);
     return status;
 }
@@ -166,7 +168,7 @@ static const verb *find_verb(const gb_args *args, gb_error *err)
         if (args->n_words && strcmp(args->words[0], verbs[i].name) == 0 && args->n_words == verbs[i].n_words) return &verbs[i];
     }
     const char *found = args->n_words ? gb_nearest_found(&nearest) : NULL;
-    gb_fail(err, GB_EINVAL, "expected policy list, policy load FILE or policy activate VERSION|NAME%s%s%s", found ? "; did you mean " : "",
+    gb_fail(err, GB_EINVAL, "expected policy list, policy load FILE or policy activate VERSION|NAME|builtin%s%s%s", found ? "; did you mean " : "",
             found ? found : "", found ? "?" : "");
     return NULL;
 }
@@ -184,6 +186,6 @@ static int run(const gb_args *args)
 }
 
 const gb_command gb_command_policy = {
-    .name = "policy", .arguments = "list | load FILE | activate VERSION|NAME", .summary = "see and replace the policies of a running server",
+    .name = "policy", .arguments = "list | load FILE | activate VERSION|NAME|builtin", .summary = "see and replace the policies of a running server",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(policy_flags), .max_words = 2, .run = run,
 };

@@ -108,6 +108,18 @@ class CommandLine(unittest.TestCase):
         self.check(gimbal("rpc", "--socket", "/tmp/x", "ping", "[1]"), 64, "JSON object")
 
 
+class Bench(unittest.TestCase):
+    def test_bench_serve_writes_the_same_rows_as_a_table_and_as_json(self):
+        with tempfile.TemporaryDirectory() as directory:
+            done = gimbal("bench", "serve", "--rounds", "1", "--model", MODEL, "--json", f"{directory}/rows.json")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            table = done.stdout.decode()
+            for row in json.loads(pathlib.Path(f"{directory}/rows.json").read_text())["rows"]:
+                self.assertIn(row["name"], table)
+            self.assertIn("added to each token by serving", table)
+            self.assertTrue(table.splitlines()[-1].startswith("bench serve: "))
+
+
 class Generate(unittest.TestCase):
     def test_only_the_text_goes_to_standard_output(self):
         done = gimbal("generate", "--model", MODEL, *QUESTION, "--max-tokens", "32")

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import struct
@@ -19,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GIMBAL = os.environ.get("GIMBAL", str(ROOT / "build/release/gimbal"))
 MODEL = ROOT / "examples/models/tiny-moe"
 PATIENCE = 300
+SANITIZER = os.environ.get("GIMBAL_SANITIZER", "")    # "address,undefined", "thread" or none
 SKIPPED = 77    # ctest: the test cannot run here
 
 sys.path.insert(0, str(ROOT / "bindings/clients/python"))
@@ -40,29 +42,41 @@ def gimbal(*args, env=None, **options):
 class Server:
     """A running `gimbal serve`. Use as a context manager; leaving it kills what is left."""
 
-    def __init__(self, *args, model=MODEL, env=None, socket=True, **options):
+    def __init__(self, *args, model=MODEL, env=None, socket=True, preexec_fn=None):
         self.directory = tempfile.mkdtemp(prefix="gimbal_e2e_")
         self.socket = os.path.join(self.directory, "s")
         listen = ["--socket", self.socket] if socket else []
-        if "--kv-cache-memory" not in args:
-            args = ("--kv-cache-memory", "64M", *args)
-        self.lines = []
-        self.ready = threading.Event()
-        self.process = subprocess.Popen([GIMBAL, "serve", str(model), *listen, *map(str, args)], stderr=subprocess.PIPE,
-                                        env=clean_environment(env), **options)
-        self.reader = threading.Thread(target=self._read, daemon=True)
+        memory = [] if "--kv-cache-memory" in args else ["--kv-cache-memory", "64M"]
+        self.command = [GIMBAL, "serve", str(model), *listen, *memory, *map(str, args)]
+        self.env, self.preexec_fn = env, preexec_fn
+        self.start()
+
+    def start(self):
+        """Starts it (again) and waits until it is ready."""
+        self.lines, self.ready, self.may_read = [], threading.Event(), threading.Event()
+        self.may_read.set()
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, env=clean_environment(self.env), preexec_fn=self.preexec_fn)
+        self.reader = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
         self.reader.start()
         self.ready.wait(PATIENCE)
-        if not any(" ready: " in line for line in self.lines):
+        if not any(" ready: " in line or '"ready: ' in line for line in self.lines):
             self.close()
             raise AssertionError("the server did not get ready:\n" + self.log())
 
-    def _read(self):
-        for line in self.process.stderr:
-            self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
-            if " ready: " in self.lines[-1]:
-                self.ready.set()
+    def _read(self, stderr):
+        with stderr:
+            for line in stderr:
+                self.lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+                if "ready: " in self.lines[-1]:
+                    self.ready.set()
+                self.may_read.wait()
         self.ready.set()
+
+    def pause_reading(self):
+        self.may_read.clear()
+
+    def resume_reading(self):
+        self.may_read.set()
 
     def log(self):
         return "\n".join(self.lines)
@@ -70,17 +84,21 @@ class Server:
     def tcp_port(self):
         return int(re.search(r"ready: .*tcp:\S+:(\d+)", self.log()).group(1))
 
-    def rpc(self, method, params=None, **options):
+    def rpc(self, method, params=None):
         """A call through `gimbal rpc`; the parsed lines of its output."""
-        done = gimbal("rpc", "--socket", self.socket, method, json.dumps(params or {}), **options)
+        done = gimbal("rpc", "--socket", self.socket, method, json.dumps(params or {}))
         if done.returncode:
             raise AssertionError(f"rpc {method}: exit {done.returncode}: {done.stderr.decode()}")
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def client(self, **options):
-        """The Python client; tests that use it are skipped where msgpack is not installed."""
-        import gimbal_client
-        return gimbal_client.Client(socket=self.socket, **options)
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -98,11 +116,11 @@ class Server:
             raise AssertionError(f"the server ended with {code}:\n{self.log()}")
 
     def close(self):
+        self.may_read.set()
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(PATIENCE)
         self.reader.join(PATIENCE)
-        self.process.stderr.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self):

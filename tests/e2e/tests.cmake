@@ -5,7 +5,10 @@ find_program(GB_PYTHON python3)
 function(gb_e2e name labels)
   add_test(NAME e2e/${name} COMMAND ${GB_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/e2e/${name}.py ${ARGN})
   set_tests_properties(e2e/${name} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77
-                       ENVIRONMENT "GIMBAL=$<TARGET_FILE:gimbal>;PYTHONDONTWRITEBYTECODE=1")
+                       ENVIRONMENT "GIMBAL=$<TARGET_FILE:gimbal>;GIMBAL_SANITIZER=${GB_SANITIZE};PYTHONDONTWRITEBYTECODE=1")
 endfunction()
 
 gb_e2e(cli_test e2e)
+gb_e2e(server_test e2e)
+gb_e2e(streams_test "e2e;threads")
+gb_e2e(soak soak)

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -32,7 +32,6 @@ enum {
     TICK_NS = 1000 * 1000,          /* of the thread's CPU time; the kernel rounds it up to its own tick */
     IDLE_TICKS = 25,                /* without a call: the timer pauses */
     HOOK_PROFILE = 0x80,            /* LuaJIT's bit in the hook mask */
-    HOOK_EVENTS = 0x0f,
     TRIAL_BUDGET_NS = 1000 * 1000,
     TRIAL_PATIENCE_MS = 2000,
 };
@@ -155,20 +154,23 @@ gb_lua_stop gb_lua_guard_end(gb_lua_guard *guard)
 
 /* LuaJIT keeps the hook mask in its first allocation, at a place it does not tell: it is the one byte there that follows every
    mask we set. */
-static volatile uint8_t *find_hook_mask(lua_State *L, uint8_t *first, size_t bytes)
+static volatile uint8_t *find_hook_mask(lua_State *L, volatile uint8_t *first, size_t bytes)
 {
     static const uint8_t masks[] = {8, 4, 2, 1, 13, 0};
-    volatile uint8_t *found = NULL;
-    unsigned candidates = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        bool follows = true;
-        for (size_t m = 0; m < sizeof masks && follows; m++) {
-            lua_sethook(L, masks[m] ? raise_stop : NULL, masks[m], 1 << 20);
-            follows = ((volatile uint8_t *)first)[i] == masks[m];
-        }
-        if (follows) found = first + i, candidates++;
+    bool *strays = calloc(bytes, sizeof *strays);
+    if (!strays) return NULL;
+    for (size_t m = 0; m < sizeof masks; m++) {
+        lua_sethook(L, masks[m] ? raise_stop : NULL, masks[m], 1 << 20);
+        for (size_t i = 0; i < bytes; i++) strays[i] |= first[i] != masks[m];
     }
-    lua_sethook(L, NULL, 0, 0);
+    volatile uint8_t *found = NULL;
+    size_t candidates = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        if (strays[i]) continue;
+        found = first + i;
+        candidates++;
+    }
+    free(strays);
     return candidates == 1 ? found : NULL;
 }
 

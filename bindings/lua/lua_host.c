@@ -15,7 +15,7 @@
 #include "core/base/nearest.h"
 #include "core/base/sha256.h"
 
-enum { CHUNK_BYTES = 256, LONGEST_NAME_LIST = 256 };
+enum { CHUNK_BYTES = 256 };    /* of the name that errors give a file */
 
 typedef struct version {
     uint32_t number;
@@ -205,6 +205,14 @@ static int keep_hooks(version *v, int only, gb_error *err)
     return gb_fail(err, GB_EINVAL, "%s has no %s", v->chunk, gb_hook_name((gb_hook)only));
 }
 
+/* The end of a path tells more than its beginning. */
+static void set_chunk(char out[CHUNK_BYTES], const char *chunk)
+{
+    size_t n = strlen(chunk);
+    if (n < CHUNK_BYTES) memcpy(out, chunk, n + 1);
+    else snprintf(out, CHUNK_BYTES, "...%s", chunk + n - (CHUNK_BYTES - 4));
+}
+
 static int new_version(version **out, const char *chunk, const char *source, size_t bytes, gb_error *err)
 {
     version *v = calloc(1, sizeof *v);
@@ -215,7 +223,7 @@ static int new_version(version **out, const char *chunk, const char *source, siz
     memcpy(v->source, source, bytes);
     v->source[bytes] = 0;
     v->bytes = bytes;
-    snprintf(v->chunk, sizeof v->chunk, "%s", chunk);
+    set_chunk(v->chunk, chunk);
     gb_sha256_hex(v->sha256, source, bytes);
     *out = v;
     return GB_OK;
@@ -379,9 +387,10 @@ static bool is_path(const char *text)
 }
 
 /* A file named for two hooks becomes one version, and one VM. */
-static version *find_same(gb_lua_host *host, const char *chunk, const gb_lua_text *text)
+static version *find_same(gb_lua_host *host, const char *path, const gb_lua_text *text)
 {
-    char sha256[GB_SHA256_HEX + 1];
+    char sha256[GB_SHA256_HEX + 1], chunk[CHUNK_BYTES];
+    set_chunk(chunk, path);
     gb_sha256_hex(sha256, text->data, text->bytes);
     for (uint32_t i = host->n_versions; i-- > 0;) {
         version *v = host->versions[i];

@@ -17,7 +17,7 @@ struct gb_lua_policy {
     gb_lua_vm *vm;
     gb_lua_counts *counts;
     gb_lua_budgets budgets;
-    char chunk[256];
+    const char *chunk;
     char name[256];
     bool hooks[GB_HOOKS];
     gb_time next_warning;
@@ -102,7 +102,7 @@ int gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_c
     if (!policy) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", script->chunk);
     policy->counts = counts;
     policy->budgets = script->budgets;
-    snprintf(policy->chunk, sizeof policy->chunk, "%s", script->chunk);
+    policy->chunk = script->chunk;
     int status = gb_lua_vm_new(&policy->vm, &script->vm, err);
     if (!status) status = gb_lua_vm_compile(policy->vm, script->chunk, script->source, script->bytes, err);
     if (!status) status = run_file(policy, script->vm.seed, err);

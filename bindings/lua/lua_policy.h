@@ -17,7 +17,7 @@ void gb_lua_budgets_default(gb_lua_budgets *budgets);
 typedef struct gb_lua_policy gb_lua_policy;
 
 typedef struct gb_lua_script {
-    const char *chunk;     /* how errors name the file */
+    const char *chunk;     /* how errors name the file, at most 255 bytes */
     const char *source;
     size_t bytes;
     uint32_t engines;      /* how many the server has */
@@ -32,7 +32,7 @@ typedef struct gb_lua_counts {
 
 /* Compiles, runs the file, checks the table it returns, and tries every hook on made-up tables. What the probe leaves behind
    in the script's locals is thrown away with that run of the file: the decisions come from a second, fresh one.
-   GB_EPOLICY, GB_ENOMEM. counts is borrowed and outlives the policy. */
+   GB_EPOLICY, GB_ENOMEM. chunk and counts are borrowed and outlive the policy. */
 int  gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_counts *counts, gb_error *err);
 void gb_lua_policy_free(gb_lua_policy *policy);
 

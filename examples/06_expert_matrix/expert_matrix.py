@@ -1,6 +1,8 @@
 """Sends two kinds of traffic, one after the other, and shows how far apart they lean in the expert matrix.
 
-usage: expert_matrix.py SOCKET        against `gimbal serve examples/models/tiny-moe --socket SOCKET`
+usage: expert_matrix.py SOCKET
+
+against `gimbal serve examples/models/tiny-moe --socket SOCKET --window-rounds 1000000` (a window long enough for all of it)
 """
 import pathlib
 import sys
@@ -17,7 +19,7 @@ SHADES = " ▁▂▃▄▅▆▇█"
 
 def counts(client):
     """B[layer][expert]: the matrix of the running window, summed over sources."""
-    a = client.expert_matrix()["A"].tolist()
+    a = client.expert_matrix(window=0)["A"].tolist()
     return [[sum(column) for column in zip(*layer)] for layer in a]
 
 

@@ -3,6 +3,7 @@
 # (new inputs go to the first folder). The test fuzz/<name> runs the seeds and then five seconds more, keeping nothing.
 if(GB_FUZZ)
   file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_fuzz.c)
+  add_custom_target(fuzzers)
   foreach(source IN LISTS fuzz_sources)
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})
@@ -11,6 +12,7 @@ if(GB_FUZZ)
     target_link_libraries(fuzz_${name} PRIVATE gb_cli)
     target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
     set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_dependencies(fuzzers fuzz_${name})
     set(corpus ${CMAKE_BINARY_DIR}/tests/corpus/${name})
     file(MAKE_DIRECTORY ${corpus})
     add_test(NAME fuzz/${name} COMMAND fuzz_${name} -max_total_time=5 -timeout=10 -rss_limit_mb=1024 -max_len=16384 -print_final_stats=1

@@ -320,6 +320,21 @@ static void names_come_from_the_caller_then_the_script_then_the_file(void)
     stop();
 }
 
+static void a_long_path_is_named_by_its_end(void)
+{
+    start();
+    uint32_t version;
+    char path[600];
+    memset(path, 'd', sizeof path);
+    strcpy(path + sizeof path - 10, "/mine.lua");
+    CHECK_EQ(gb_lua_host_load(host, &version, NULL, NULL, path, "return 5", 8, &err), GB_EPOLICY);
+    CHECK(strncmp(err.text, "...ddd", 6) == 0);
+    CHECK_CONTAINS(err.text, "d/mine.lua: the file returned 5");
+    CHECK_EQ(gb_lua_host_load(host, &version, NULL, NULL, path, "return {", 8, &err), GB_EPOLICY);
+    CHECK_CONTAINS(err.text, "d/mine.lua:1: unexpected symbol");
+    stop();
+}
+
 static void a_load_may_keep_one_hook_of_a_script(void)
 {
     start();
@@ -546,7 +561,7 @@ TESTS(TEST(shipped_policies_are_loaded_and_none_decides_yet), TEST(an_active_scr
       TEST(a_host_that_goes_leaves_the_built_in_behind), TEST(two_hundred_swaps_under_load_lose_no_decision),
       TEST(only_the_latest_idle_versions_keep_a_vm_and_the_others_come_back_when_needed),
       TEST(the_oldest_idle_version_is_forgotten_when_there_are_too_many), TEST(a_version_keeps_its_source_and_its_digest),
-      TEST(names_come_from_the_caller_then_the_script_then_the_file), TEST(a_load_may_keep_one_hook_of_a_script),
+      TEST(names_come_from_the_caller_then_the_script_then_the_file), TEST(a_long_path_is_named_by_its_end), TEST(a_load_may_keep_one_hook_of_a_script),
       TEST(unknown_versions_and_names_are_refused_with_a_hint), TEST(bad_files_are_refused_and_the_active_policy_stays),
       TEST(a_source_that_is_too_big_is_refused_in_memory_too), TEST(a_file_is_loaded_by_its_path_once_for_both_hooks),
       TEST(a_directory_gives_all_its_policies_in_order_of_names), TEST(a_directory_with_a_mistake_gives_nothing),

@@ -22,6 +22,7 @@ static const struct {
 } benches[] = {
     {"cpu", gb_bench_cpu},
     {"serve", gb_bench_serve},
+    {"place", gb_bench_place},
 };
 
 static int run(const gb_args *args)
@@ -40,6 +41,6 @@ static int run(const gb_args *args)
 }
 
 const gb_command gb_command_bench = {
-    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu, serve",
+    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu, serve, place",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(gb_bench_flags), .max_words = 1, .run = run,
 };

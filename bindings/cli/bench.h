@@ -15,5 +15,6 @@ typedef struct gb_bench_flags {
 /* Each prints its report (report.h) and returns the exit code. */
 int gb_bench_cpu(const gb_bench_flags *flags);
 int gb_bench_serve(const gb_bench_flags *flags);
+int gb_bench_place(const gb_bench_flags *flags);
 
 #endif

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-int gb_bound_init(gb_bound *b, gb_arena *arena, const gb_swap_search *shape)
+int gb_bound_init(gb_prices *b, gb_arena *arena, const gb_swap_search *shape)
 {
     uint32_t R = shape->ranks;
-    *b = (gb_bound){.load_price = GB_ARENA_NEW(arena, float, R), .slot_price = GB_ARENA_NEW(arena, float, R),
+    *b = (gb_prices){.load_price = GB_ARENA_NEW(arena, float, R), .slot_price = GB_ARENA_NEW(arena, float, R),
                     .choice = GB_ARENA_NEW(arena, int32_t, shape->padded_items),
                     .try_load = GB_ARENA_NEW(arena, float, R), .try_slot = GB_ARENA_NEW(arena, float, R),
                     .step_load = GB_ARENA_NEW(arena, float, R), .step_slot = GB_ARENA_NEW(arena, float, R),
@@ -36,7 +36,7 @@ static double worth(const gb_swap_search *s, const float *load_price, const floa
     return s->imbalance == GB_IMBALANCE_SQUARES ? g : g + (beta - prices) * floor - beta * mean;
 }
 
-static double evaluate(gb_bound *b, const gb_swap_search *s)
+static double evaluate(gb_prices *b, const gb_swap_search *s)
 {
     gb_dual_point point = {.n = s->items, .padded = s->padded_items, .ranks = s->ranks, .cost = s->cost, .load = s->load, .one = s->one,
                            .load_price = b->try_load, .slot_price = b->try_slot, .rank_load = b->rank_load, .rank_items = b->rank_items,
@@ -45,7 +45,7 @@ static double evaluate(gb_bound *b, const gb_swap_search *s)
     return items + worth(s, b->try_load, b->try_slot, 1, s->beta, s->mean, b->floor);
 }
 
-static void keep(gb_bound *b, const gb_swap_search *s, double value)
+static void keep(gb_prices *b, const gb_swap_search *s, double value)
 {
     b->value = value;
     memcpy(b->load_price, b->try_load, s->ranks * sizeof *b->load_price);
@@ -53,7 +53,7 @@ static void keep(gb_bound *b, const gb_swap_search *s, double value)
     memcpy(b->choice, b->try_choice, s->padded_items * sizeof *b->choice);
 }
 
-static void return_to_best(gb_bound *b, const gb_swap_search *s)
+static void return_to_best(gb_prices *b, const gb_swap_search *s)
 {
     memcpy(b->try_load, b->load_price, s->ranks * sizeof *b->load_price);
     memcpy(b->try_slot, b->slot_price, s->ranks * sizeof *b->slot_price);
@@ -78,7 +78,7 @@ static void sort_ascending(float *x, uint32_t n)
 
 /* Some rank holds the hottest item and, at the least, the capacity - 1 coldest ones; and some rank has the mean. A hair
    lower, so that rounding cannot lift it above the truth. */
-static float least_top(gb_bound *b, const gb_swap_search *s)
+static float least_top(gb_prices *b, const gb_swap_search *s)
 {
     memcpy(b->least, s->load, s->items * sizeof *b->least);
     sort_ascending(b->least, s->items);
@@ -88,7 +88,7 @@ static float least_top(gb_bound *b, const gb_swap_search *s)
 }
 
 /* regret[a][b]: what the cheapest item of a would pay more on b, load prices included. */
-static void find_regrets(gb_bound *b, const gb_swap_search *s)
+static void find_regrets(gb_prices *b, const gb_swap_search *s)
 {
     for (uint32_t x = 0; x < s->ranks; x++)
         for (uint32_t y = 0; y < s->ranks; y++) {
@@ -106,7 +106,7 @@ static void find_regrets(gb_bound *b, const gb_swap_search *s)
 
 /* Slot prices under which nobody wants to leave: mu_a <= mu_b + regret[a][b] for all a, b, by relaxation. Exact where the
    incumbent is optimal for the load prices; otherwise a cycle stays short, and the price is close. */
-static void settle_slot_prices(gb_bound *b, const gb_swap_search *s)
+static void settle_slot_prices(gb_prices *b, const gb_swap_search *s)
 {
     memset(b->try_slot, 0, s->ranks * sizeof *b->try_slot);
     bool changed = true;
@@ -142,7 +142,7 @@ static void project(float *v, uint32_t n, float total)
     for (uint32_t i = 0; i < n; i++) v[i] = fmaxf(v[i] - shift, 0);
 }
 
-void gb_bound_start(gb_bound *b, const gb_swap_search *s)
+void gb_bound_start(gb_prices *b, const gb_swap_search *s)
 {
     b->floor = s->imbalance == GB_IMBALANCE_MAX ? least_top(b, s) : 0;
     for (uint32_t r = 0; r < s->ranks; r++)
@@ -159,7 +159,7 @@ void gb_bound_start(gb_bound *b, const gb_swap_search *s)
 static const float MEMORY = 0.7f;    /* of the old direction in the new one: damps the zigzag */
 
 /* Adds the subgradient at the point just evaluated; returns the squared length of the direction. */
-static double turn(gb_bound *b, const gb_swap_search *s)
+static double turn(gb_prices *b, const gb_swap_search *s)
 {
     double length = 0;
     for (uint32_t r = 0; r < s->ranks; r++) {
@@ -173,7 +173,7 @@ static double turn(gb_bound *b, const gb_swap_search *s)
     return length;
 }
 
-static void step(gb_bound *b, const gb_swap_search *s, float size)
+static void step(gb_prices *b, const gb_swap_search *s, float size)
 {
     for (uint32_t r = 0; r < s->ranks; r++) {
         if (s->beta > 0) b->try_load[r] += size * b->step_load[r];
@@ -182,7 +182,7 @@ static void step(gb_bound *b, const gb_swap_search *s, float size)
     if (s->imbalance == GB_IMBALANCE_MAX) project(b->try_load, s->ranks, s->beta);
 }
 
-void gb_bound_improve(gb_bound *b, const gb_swap_search *s, double incumbent, double tolerance, uint32_t steps)
+void gb_bound_improve(gb_prices *b, const gb_swap_search *s, double incumbent, double tolerance, uint32_t steps)
 {
     enum { PATIENCE = 8 };
     double size = 1;
@@ -210,7 +210,7 @@ void gb_bound_improve(gb_bound *b, const gb_swap_search *s, double incumbent, do
 /* --- proof and rounding --------------------------------------------------------------------------------------------- */
 
 /* Rounding may have left the load prices of the max form a hair above beta in sum, where g would not be a bound. */
-static double legal_scale(const gb_bound *b, const gb_swap_search *s, double beta)
+static double legal_scale(const gb_prices *b, const gb_swap_search *s, double beta)
 {
     double prices = 0;
     if (s->imbalance == GB_IMBALANCE_SQUARES) return 1;
@@ -218,7 +218,7 @@ static double legal_scale(const gb_bound *b, const gb_swap_search *s, double bet
     return prices > beta ? beta / prices : 1;
 }
 
-double gb_bound_proof(const gb_bound *b, const gb_swap_search *s, const gb_layer *layer, const gb_place_weights *weights)
+double gb_bound_proof(const gb_prices *b, const gb_swap_search *s, const gb_layer *layer, const gb_place_weights *weights)
 {
     double sum = 0, total = 0, empty = DBL_MAX, scale = legal_scale(b, s, weights->beta);
     for (uint32_t e = 0; e < layer->experts; e++) {
@@ -235,13 +235,13 @@ double gb_bound_proof(const gb_bound *b, const gb_swap_search *s, const gb_layer
     return sum + worth(s, b->load_price, b->slot_price, scale, weights->beta, total / layer->ranks, b->floor);
 }
 
-static float priced(const gb_bound *b, const gb_swap_search *s, uint32_t item, uint32_t rank)
+static float priced(const gb_prices *b, const gb_swap_search *s, uint32_t item, uint32_t rank)
 {
     return s->cost[(size_t)rank * s->padded_items + item] + b->load_price[rank] * s->load[item] + b->slot_price[rank];
 }
 
 /* The cheapest rank with room for an item, and what going there loses. */
-static float cheapest_with_room(const gb_bound *b, const gb_swap_search *s, uint32_t item, int32_t here, const uint32_t *used, int32_t *rank)
+static float cheapest_with_room(const gb_prices *b, const gb_swap_search *s, uint32_t item, int32_t here, const uint32_t *used, int32_t *rank)
 {
     float least = FLT_MAX;
     for (uint32_t r = 0; r < s->ranks; r++) {
@@ -252,7 +252,7 @@ static float cheapest_with_room(const gb_bound *b, const gb_swap_search *s, uint
     return least - priced(b, s, item, (uint32_t)here);
 }
 
-void gb_bound_round(gb_bound *b, const gb_swap_search *s, int32_t *rank_of)
+void gb_bound_round(gb_prices *b, const gb_swap_search *s, int32_t *rank_of)
 {
     uint32_t used[GB_RANKS_MAX] = {0};
     float *loss = b->least;

@@ -13,7 +13,7 @@
 
 #include "core/moe/swap.h"
 
-typedef struct gb_bound {
+typedef struct gb_prices {
     float *load_price, *slot_price;         /* [ranks] the best prices so far */
     int32_t *choice;                        /* [padded_items] what they choose */
     double value;                           /* g at the best prices, in float arithmetic */
@@ -23,20 +23,20 @@ typedef struct gb_bound {
     int32_t *try_choice;                    /* [padded_items] */
     float *least, *regret;                  /* [padded_items]; [ranks][ranks] */
     float floor;                            /* z: no placement's fullest rank is below it */
-} gb_bound;
+} gb_prices;
 
-int gb_bound_init(gb_bound *bound, gb_arena *arena, const gb_swap_search *shape);    /* GB_ENOMEM */
+int gb_bound_init(gb_prices *bound, gb_arena *arena, const gb_swap_search *shape);    /* GB_ENOMEM */
 
 /* Prices from the placement loaded in `search`, and the bound they prove. */
-void gb_bound_start(gb_bound *bound, const gb_swap_search *search);
+void gb_bound_start(gb_prices *bound, const gb_swap_search *search);
 
 /* Up to `steps` improvements towards `incumbent` (J of the best placement); stops when incumbent - value <= tolerance * |incumbent|. */
-void gb_bound_improve(gb_bound *bound, const gb_swap_search *search, double incumbent, double tolerance, uint32_t steps);
+void gb_bound_improve(gb_prices *bound, const gb_swap_search *search, double incumbent, double tolerance, uint32_t steps);
 
 /* g at the best prices, in double, from the layer's own numbers. */
-double gb_bound_proof(const gb_bound *bound, const gb_swap_search *search, const gb_layer *layer, const gb_place_weights *weights);
+double gb_bound_proof(const gb_prices *bound, const gb_swap_search *search, const gb_layer *layer, const gb_place_weights *weights);
 
 /* A placement near the prices' choice: overfull ranks give the items that lose least to ranks with room. Uses the scratch. */
-void gb_bound_round(gb_bound *bound, const gb_swap_search *search, int32_t *rank_of);
+void gb_bound_round(gb_prices *bound, const gb_swap_search *search, int32_t *rank_of);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct gb_solve_offer offer;
 
 gb_solve_options gb_solve_defaults(void)
 {
-    return (gb_solve_options){.weights = gb_place_weights_paper(), .tolerance = 1e-3, .bound_steps = 120, .max_moves = GB_MOVES_ANY,
+    return (gb_solve_options){.weights = gb_place_weights_paper(), .tolerance = 1e-3, .bound_steps = 120, .kicks = 48, .max_moves = GB_MOVES_ANY,
                               .max_bytes = UINT64_MAX, .expert_bytes = 3ull * 2048 * 768 * 2};
 }
 
@@ -110,10 +110,25 @@ static void try_from(attempt *a, gb_swap_search *search, const int32_t *start, u
     consider(a, search->rank_of);
 }
 
+/* Where a few experts share a rank, one valley may be far from the best, and looking around costs little. The layer's number
+   is the seed: the same problem has the same answer. */
+static void kick(attempt *a, gb_swap_search *search, uint32_t layer_index)
+{
+    enum { SMALL = 64 };
+    gb_rng rng;
+    gb_rng_init(&rng, layer_index);
+    for (uint32_t k = 0; k < a->options->kicks && search->experts <= SMALL && !proved(a); k++) {
+        gb_swap_load(search, a->best);
+        gb_swap_shake(search, &rng, 2 + k % 3);
+        a->steps += k % 2 ? gb_swap_descend(search) : gb_swap_continue(search);
+        consider(a, search->rank_of);
+    }
+}
+
 static double solve_layer(gb_solver *s, uint32_t l, int32_t *out, const int32_t *home, const gb_solve_options *options, attempt *a)
 {
     gb_swap_search *search = &s->search[0];
-    gb_bound *bound = &s->bound;
+    gb_prices *bound = &s->bound;
     const gb_layer *layer = &s->layer[l];
     double stay = gb_score_objective(layer, &options->weights, home);
     *a = (attempt){.solver = s, .layer = layer, .options = options, .home = home, .best = out, .stay = stay, .objective = stay};
@@ -133,6 +148,7 @@ static double solve_layer(gb_solver *s, uint32_t l, int32_t *out, const int32_t 
         if (!flat) try_from(a, search, s->candidate, gb_swap_descend);
         if (!proved(a)) try_from(a, search, s->candidate, gb_swap_continue);
     }
+    kick(a, search, l);
     return gb_bound_proof(bound, search, layer, &options->weights);
 }
 

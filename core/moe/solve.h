@@ -16,13 +16,14 @@ typedef struct gb_solve_options {
     gb_place_weights weights;
     double tolerance;            /* a layer is done once its gap is proved below this share of |J|; 0: do all there is */
     uint32_t bound_steps;        /* most evaluations of the dual per layer */
+    uint32_t kicks;              /* restarts near the best answer of a small layer (at most 64 experts) that is not proved */
     double min_gain_ratio;       /* a layer stays unless J falls by at least this share of |J| */
     uint32_t max_moves;          /* in all layers together; GB_MOVES_ANY: no limit */
     uint64_t max_bytes;          /* of moved experts; UINT64_MAX: no limit */
     uint64_t expert_bytes;       /* weights of one expert of one layer */
 } gb_solve_options;
 
-/* Paper weights, tolerance 0.001, 120 steps, no gain threshold, no limits, 9 437 184 bytes (Qwen3-30B-A3B in bf16). */
+/* Paper weights, tolerance 0.001, 120 steps, 48 kicks, no gain threshold, no limits, 9 437 184 bytes (Qwen3-30B-A3B in bf16). */
 gb_solve_options gb_solve_defaults(void);
 int gb_solve_options_check(const gb_solve_options *options, gb_error *err);    /* GB_EINVAL names the option */
 
@@ -41,7 +42,7 @@ typedef struct gb_solver {
     uint32_t layers, experts, ranks, capacity;
     gb_layer *layer;             /* [layers] cost and load, filled by the caller */
     gb_swap_search *search;      /* [layers] */
-    gb_bound bound;
+    gb_prices bound;
     double *objective;           /* [layers] J of the last answer */
     double *proof;               /* [layers] its bound */
     struct gb_solve_offer *offers;    /* [layers] */

@@ -221,11 +221,18 @@ uint32_t gb_swap_descend(gb_swap_search *s)
 
 /* --- continuation --------------------------------------------------------------------------------------------------- */
 
-static uint32_t descend_with(gb_swap_search *s, gb_imbalance imbalance, float beta)
+static void set_imbalance(gb_swap_search *s, gb_imbalance imbalance, float beta)
 {
     s->imbalance = imbalance;
     s->beta = beta;
-    return imbalance == GB_IMBALANCE_SQUARES ? steepest(s, MAX_STEPS) : sweep(s);
+}
+
+/* A soft optimum is only a start: with many pairs of ranks, sweeping gets there for a third of the looks. */
+static uint32_t descend_softly(gb_swap_search *s, float beta)
+{
+    enum { MANY_RANKS = 8 };
+    set_imbalance(s, GB_IMBALANCE_SQUARES, beta);
+    return s->ranks < MANY_RANKS ? steepest(s, MAX_STEPS) : sweep(s);
 }
 
 /* At a soft optimum the marginal squares tell what load is worth on each rank; stiffer ones drown it in rounding to whole
@@ -241,14 +248,24 @@ uint32_t gb_swap_continue(gb_swap_search *s)
     float beta = s->beta;
     uint32_t steps = 0;
     if (imbalance == GB_IMBALANCE_SQUARES) {
-        steps += descend_with(s, GB_IMBALANCE_SQUARES, beta / 16);
-        steps += descend_with(s, GB_IMBALANCE_SQUARES, beta / 4);
+        steps += descend_softly(s, beta / 16);
+        steps += descend_softly(s, beta / 4);
     } else if (s->mean > 0) {
         float soft = beta * 0.25f / s->mean;
         for (int i = 0; i < 4; i++, soft *= 6) {
-            steps += descend_with(s, GB_IMBALANCE_SQUARES, soft);
+            steps += descend_softly(s, soft);
             if (i == 1) note_load_prices(s, soft);
         }
     }
-    return steps + descend_with(s, imbalance, beta);
+    set_imbalance(s, imbalance, beta);
+    return steps + (imbalance == GB_IMBALANCE_SQUARES ? steepest(s, MAX_STEPS) : sweep(s));
+}
+
+void gb_swap_shake(gb_swap_search *s, gb_rng *rng, uint32_t exchanges)
+{
+    for (uint32_t k = 0; k < exchanges && s->ranks > 1; k++) {
+        uint32_t a = (uint32_t)gb_rng_below(rng, s->ranks), b = (uint32_t)gb_rng_below(rng, s->ranks - 1);
+        gb_swap swap = {0, (int32_t)gb_rng_below(rng, s->capacity), (int32_t)gb_rng_below(rng, s->capacity)};
+        exchange(s, &swap, a, b + (b >= a));
+    }
 }

@@ -4,6 +4,7 @@
 #ifndef GB_MOE_SWAP_H
 #define GB_MOE_SWAP_H
 
+#include "core/base/rng.h"
 #include "core/moe/score.h"
 #include "core/moe/swap_kernels.h"
 
@@ -45,5 +46,8 @@ uint32_t gb_swap_descend(gb_swap_search *search);
 /* Descent under softer imbalance first, then the real one: from the same start it ends in a better valley when beta is
    stiff. Returns the steps taken. */
 uint32_t gb_swap_continue(gb_swap_search *search);
+
+/* Random exchanges between ranks, to leave a valley. */
+void gb_swap_shake(gb_swap_search *search, gb_rng *rng, uint32_t exchanges);
 
 #endif

@@ -106,7 +106,7 @@ static void all_instruction_sets_take_the_same_steps_to_the_last_bit(void)
             float value[2];
             for (int k = 0; k < 2; k++) {
                 gb_swap_search s;
-                gb_bound bound;
+                gb_prices bound;
                 CHECK_EQ(gb_swap_init(&s, &arena, 144, ranks, 144 / ranks), 0);
                 CHECK_EQ(gb_bound_init(&bound, &arena, &s), 0);
                 if (k == 1) s.kernels = &gb_swap_kernels_portable;

@@ -81,20 +81,16 @@ static const struct verb *find_verb(const gb_args *args, gb_error *err)
 
 /* --- weights and limits ----------------------------------------------------------------------------------------------------- */
 
+/* The words were checked against the flags' choices. */
 static int read_weights(gb_place_weights *w, const gb_args *args, gb_error *err)
 {
     const gb_place_flags *f = args->values;
-    if (strcmp(f->weights, "paper") == 0) *w = gb_place_weights_paper();
-    else if (strcmp(f->weights, "balanced") == 0) *w = gb_place_weights_balanced();
-    else if (strcmp(f->weights, "latency") == 0) *w = gb_place_weights_latency();
-    else return gb_fail(err, GB_EINVAL, "--weights %s: choose paper, balanced or latency", f->weights);
+    *w = strcmp(f->weights, "balanced") == 0 ? gb_place_weights_balanced()
+         : strcmp(f->weights, "latency") == 0 ? gb_place_weights_latency() : gb_place_weights_paper();
     if (gb_args_given(args, "alpha")) w->alpha = f->alpha;
     if (gb_args_given(args, "beta")) w->beta = f->beta;
     if (gb_args_given(args, "gamma")) w->gamma = f->gamma;
-    if (!gb_args_given(args, "imbalance")) return gb_place_weights_check(w, err);
-    bool max = strcmp(f->imbalance, "max") == 0;
-    if (!max && strcmp(f->imbalance, "squares") != 0) return gb_fail(err, GB_EINVAL, "--imbalance %s: choose squares or max", f->imbalance);
-    w->imbalance = max ? GB_IMBALANCE_MAX : GB_IMBALANCE_SQUARES;
+    if (gb_args_given(args, "imbalance")) w->imbalance = strcmp(f->imbalance, "max") == 0 ? GB_IMBALANCE_MAX : GB_IMBALANCE_SQUARES;
     return gb_place_weights_check(w, err);
 }
 

@@ -27,7 +27,7 @@ class CommandLine(unittest.TestCase):
 
     def test_help_of_every_command_is_made_from_its_tables(self):
         top = gimbal("--help").stdout.decode()
-        for command in ("serve", "generate", "rpc", "policy", "bench", "version", "api-info"):
+        for command in ("serve", "generate", "rpc", "policy", "place", "bench", "version", "api-info"):
             self.assertIn(f"  {command}", top)
             done = gimbal(command, "--help")
             self.assertEqual(done.returncode, 0)

@@ -41,6 +41,46 @@ static void small_problems_are_solved_exactly(void)
     gb_arena_deinit(&arena);
 }
 
+/* All assignments of 8 experts to 4 ranks, two each. */
+static double brute_force(const gb_layer *layer, const gb_place_weights *weights, int32_t *x, uint32_t expert, uint32_t *held)
+{
+    double best = INFINITY;
+    if (expert == layer->experts) return gb_score_objective(layer, weights, x);
+    for (uint32_t r = 0; r < layer->ranks; r++) {
+        if (held[r] == layer->experts / layer->ranks) continue;
+        held[r]++;
+        x[expert] = (int32_t)r;
+        best = fmin(best, brute_force(layer, weights, x, expert + 1, held));
+        held[r]--;
+    }
+    return best;
+}
+
+static void tiny_layers_are_solved_as_by_brute_force(void)
+{
+    enum { E = 8, R = 4 };
+    const gb_place_weights forms[] = {gb_place_weights_paper(), gb_place_weights_balanced(), gb_place_weights_latency(), {1, 1, 0.3, GB_IMBALANCE_MAX}};
+    const uint64_t seed = 3;
+    gb_rng rng;
+    gb_rng_init(&rng, seed);
+    for (int round = 0; round < 24; round++) {
+        gb_arena_init(&arena);
+        moe_fixture f = {.weights = forms[round % 4], .sources = 2, .experts = E, .ranks = R, .flow = GB_ARENA_NEW(&arena, double, 2 * E),
+                         .home = GB_ARENA_NEW(&arena, int32_t, E)};
+        CHECK_EQ(gb_links_init(&f.links, &arena, 2, R, NULL), 0);
+        for (int i = 0; i < 2 * E; i++) f.flow[i] = (double)(1 + gb_rng_below(&rng, 1000));
+        for (int e = 0; e < E; e++) f.home[e] = e / 2;
+        gb_layer layer = {E, R, GB_ARENA_NEW(&arena, double, E * R), GB_ARENA_NEW(&arena, double, E)};
+        int32_t x[E];
+        uint32_t held[R] = {0};
+        gb_score_layer(&layer, &f.weights, &f.links, f.flow, f.home, NULL);
+        double best = brute_force(&layer, &f.weights, x, 0, held);
+        solved s = solve_fixture(&f, thorough());
+        CHECK_NEAR(s.report.objective, best, 1e-9 * best);
+        gb_arena_deinit(&arena);
+    }
+}
+
 static void large_problems_come_within_three_parts_in_a_thousand_of_the_optimum(void)
 {
     gb_arena_init(&arena);
@@ -263,7 +303,7 @@ static void options_out_of_range_are_named(void)
     CHECK_EQ(gb_solve_options_check(&o, &err), GB_EINVAL);
 }
 
-TESTS(TEST(small_problems_are_solved_exactly), TEST(large_problems_come_within_three_parts_in_a_thousand_of_the_optimum),
+TESTS(TEST(small_problems_are_solved_exactly), TEST(tiny_layers_are_solved_as_by_brute_force), TEST(large_problems_come_within_three_parts_in_a_thousand_of_the_optimum),
       TEST(the_bound_is_never_above_the_optimum), TEST(a_layer_is_certified_to_the_tolerance_or_searched_to_the_end),
       TEST(a_budget_is_never_overdrawn_and_more_of_it_never_hurts), TEST(bytes_bind_like_moves),
       TEST(a_gain_below_the_threshold_moves_nothing), TEST(no_answer_is_invalid_or_worse_than_staying),

@@ -1,0 +1,167 @@
+"""gimbal place: dumps, policies on them, and what it says about files and flags that are wrong."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+import xml.etree.ElementTree as tree
+import zlib
+
+from harness import gimbal, main
+
+SMALL = ["--layers", 4, "--experts", 32, "--top-k", 4, "--windows", 4]
+HEADER = {"version": 8, "windows": 12, "layers": 20, "experts": 28, "ranks": 32, "slots": 36}
+
+
+class Place(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="gimbal_place_"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.dump = self.directory / "dump"
+
+    def gen(self, *flags, name="dump"):
+        done = gimbal("place", "gen", self.directory / name, *flags)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return self.directory / name
+
+    def good(self, *args):
+        done = gimbal("place", *args)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return done.stdout.decode()
+
+    def refused(self, args, code, *parts):
+        done = gimbal("place", *args)
+        text = done.stderr.decode()
+        self.assertEqual(done.returncode, code, text)
+        for part in parts:
+            self.assertIn(part, text)
+        self.assertEqual(len(text.strip().splitlines()), 1, text)
+
+    def damage(self, field, value):
+        """A copy of the dump with one word of the header changed and signed anew."""
+        data = bytearray(self.dump.read_bytes())
+        data[HEADER[field]:HEADER[field] + 4] = value.to_bytes(4, "little")
+        data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
+        other = self.directory / "damaged"
+        other.write_bytes(data)
+        return other
+
+    def test_the_same_seed_gives_the_same_file(self):
+        one, two, three = self.gen(*SMALL), self.gen(*SMALL, name="two"), self.gen(*SMALL, "--seed", 2, name="three")
+        self.assertEqual(one.read_bytes(), two.read_bytes())
+        self.assertNotEqual(one.read_bytes(), three.read_bytes())
+        self.assertEqual(zlib.crc32(one.read_bytes()[:-4]), int.from_bytes(one.read_bytes()[-4:], "little"))
+
+    def test_show_tells_skew_and_persistence_of_each_window(self):
+        rows = json.loads(self.good("show", self.gen(*SMALL), "--json"))
+        self.assertEqual([row["window"] for row in rows], [0, 1, 2, 3])
+        self.assertEqual(rows[0]["persistence"], 0)
+        self.assertGreater(rows[1]["persistence"], 0.5)
+        self.assertIn("persists", self.good("show", self.dump))
+
+    def test_compare_runs_every_policy(self):
+        self.gen(*SMALL, "--spare", 2)
+        rows = {row["policy"]: row for row in json.loads(self.good("compare", self.dump, "--weights", "balanced", "--json"))}
+        self.assertEqual(set(rows), {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "max", "budget", "replicas"})
+        self.assertEqual(rows["stay"]["moves"], 0)
+        self.assertLess(rows["swap"]["objective"], rows["stay"]["objective"])
+        self.assertLess(rows["replicas"]["remote_ratio"], rows["swap"]["remote_ratio"])
+        for row in rows.values():
+            self.assertGreaterEqual(row["max_over_mean"], 1)
+            self.assertEqual(row["bytes"], row["moves"] * 9437184)
+            if row["gap"] is not None:
+                self.assertGreaterEqual(row["gap"], -1e-9)
+        text = self.good("compare", self.dump)
+        self.assertIn("max/mean", text)
+        self.assertIn("replicas", text)
+
+    def test_caps_hold_for_every_policy(self):
+        self.gen(*SMALL, "--spare", 1)
+        for policy in ("eplb", "linear", "moetuner", "topology", "paper", "swap", "max", "budget", "replicas"):
+            with self.subTest(policy):
+                answer = json.loads(self.good("solve", self.dump, "--policy", policy, "--weights", "balanced", "--max-moves", 5, "--json"))
+                self.assertLessEqual(sum(move["expert"] >= 0 for move in answer["moves"]), 5)
+                if policy not in ("eplb", "linear", "moetuner", "topology"):
+                    self.assertLessEqual(answer["objective"], answer["stay"] + 1e-9)
+
+    def test_a_solved_dump_has_nothing_left_to_gain(self):
+        self.gen(*SMALL, "--windows", 1)
+        solved = self.directory / "solved"
+        first = json.loads(self.good("solve", self.dump, "--raw", "--weights", "balanced", "--output", solved, "--json"))
+        self.assertEqual(first["verdict"], "accepted")
+        again = json.loads(self.good("solve", solved, "--raw", "--weights", "balanced", "--json"))
+        self.assertLess(len(again["moves"]), len(first["moves"]) / 4)
+        self.assertIn("rank", self.good("solve", self.dump, "--weights", "balanced", "--moves"))
+
+    def test_calibrate_prints_price_and_the_papers_criteria(self):
+        self.gen("--layers", 2, "--experts", 16, "--top-k", 2, "--windows", 3)
+        text = self.good("calibrate", self.dump, "--policy", "paper")
+        for part in ("price", "agreement", "comm above", "best"):
+            self.assertIn(part, text)
+        self.gen("--layers", 2, "--experts", 16, "--top-k", 2, "--windows", 2)
+        self.refused(["calibrate", self.dump], 64, "at least 3 windows")
+
+    def test_the_picture_is_well_formed_and_shows_every_slot(self):
+        self.gen(*SMALL)
+        svg = self.directory / "p.svg"
+        self.good("picture", self.dump, svg, "--weights", "balanced", "--layer", 1)
+        root = tree.parse(svg).getroot()
+        cells = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("fill-opacity") and e.get("height") == "17"]
+        self.assertEqual(len(cells), 2 * 2 * 32)    # before and after, sources, experts
+
+    def test_exact_agrees_or_says_what_to_install(self):
+        self.gen("--layers", 2, "--experts", 12, "--ranks", 3, "--top-k", 2, "--windows", 1)
+        done = gimbal("place", "solve", self.dump, "--exact", env={"PATH": "/nonexistent"})
+        self.assertEqual(done.returncode, 65)
+        self.assertIn("coinor-cbc", done.stderr.decode())
+        if shutil.which("cbc") is None:
+            self.skipTest("cbc is not installed")
+        for weights in ("paper", "balanced", "latency"):
+            last = self.good("solve", self.dump, "--exact", "--raw", "--weights", weights).strip().splitlines()[-1].split()
+            self.assertEqual(last[0], "all")
+            self.assertLess(abs(float(last[3].rstrip("%"))), 0.5)
+
+    def test_damaged_dumps_are_named_and_nothing_is_written(self):
+        self.gen(*SMALL)
+        data = self.dump.read_bytes()
+        output = self.directory / "output"
+        broken = self.directory / "broken"
+        for size in (0, 7, 40, 200, len(data) - 1):
+            broken.write_bytes(data[:size])
+            self.refused(["solve", broken, "--output", output], 65, str(broken))
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 4
+        broken.write_bytes(flipped)
+        self.refused(["solve", broken, "--output", output], 65, "checksum", "damaged")
+        self.refused(["solve", self.damage("version", 9), "--output", output], 65, "format version 9")
+        self.refused(["solve", self.damage("windows", 5), "--output", output], 65, "truncated")
+        self.refused(["solve", self.damage("ranks", 5), "--output", output], 65, "32 experts cannot be split evenly over 5 ranks")
+        self.refused(["solve", self.damage("ranks", 64), "--output", output], 65, "64 ranks for 32 experts")
+        self.refused(["solve", self.damage("slots", 3), "--output", output], 65, "3 slots per rank")
+        self.refused(["solve", self.directory, "--output", output], 65, "not a plain file")
+        self.refused(["solve", self.directory / "none", "--output", output], 65, "No such file")
+        self.assertFalse(output.exists())
+
+    def test_flags_that_cannot_be_are_named(self):
+        self.gen(*SMALL)
+        self.refused(["solve", self.dump, "--beta", "nan"], 64, "beta")
+        self.refused(["solve", self.dump, "--gamma", "-1"], 64, "gamma")
+        self.refused(["solve", self.dump, "--weights", "heavy"], 64, "paper|balanced|latency")
+        self.refused(["solve", self.dump, "--imbalance", "min"], 64, "squares|max")
+        self.refused(["solve", self.dump, "--policy", "swp"], 65, "did you mean swap?")
+        self.refused(["solve", self.dump, "--window", 4], 64, "windows 0 to 3")
+        self.refused(["picture", self.dump, self.directory / "x.svg", "--layer", 4], 64, "layers 0 to 3")
+        self.refused(["slove", self.dump], 64, "did you mean solve?")
+        self.refused(["solve"], 64, "takes one file")
+        self.refused([], 64, "needs a verb")
+        self.refused(["solve", self.dump, "--policy", "eplb", "--groups", 5], 64, "32 experts cannot be split evenly over 5 groups")
+        self.refused(["gen", self.directory / "x", "--experts", 10, "--ranks", 4], 64, "10 experts cannot be split evenly over 4 ranks")
+        self.refused(["gen", self.directory / "x", "--experts", 4, "--ranks", 8, "--top-k", 2], 64, "8 ranks for 4 experts")
+        self.refused(["gen", self.directory / "x", "--experts", 8, "--ranks", 4, "--top-k", 8], 64, "top-k is 8")
+        self.refused(["gen", self.directory / "none" / "x", *SMALL], 65, "cannot be written")
+        self.assertFalse((self.directory / "x").exists())
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,50 @@ end
 
 local function connect(address, auth) return assert(gimbal.connect(address or os.getenv("GIMBAL_SOCKET"), {auth = auth})) end
 
+--- A client whose server is this test: what is written to the second result arrives at the first.
+local function piped_client()
+    local ffi = require "ffi"
+    pcall(ffi.cdef, "int socketpair(int domain, int type, int protocol, int fds[2]); int close(int);")
+    local client, fds = connect(), ffi.new("int[2]")
+    assert(ffi.C.socketpair(1, 1, 0, fds) == 0)
+    ffi.C.close(client.fd)
+    client.fd = fds[0]
+    return client, function(bytes) assert(ffi.C.send(fds[1], bytes, #bytes, 0) == #bytes) end
+end
+
+-- Compiled code once took one number's bytes for another's, after some thousand messages.
+test("a_long_stream_with_a_float_in_it_arrives_whole", function()
+    local client, send = piped_client()
+    client.events = {long = {}, goaway = {}}
+    for seq = 0, 1999 do
+        send(gimbal.encode {2, "token", {{request_id = "long", index = 0, seq = seq, text = "x", tokens = gimbal.array {seq % 4096}}}})
+        if seq % 500 == 250 then send(gimbal.encode {2, "goaway", {{reason = "shutdown", deadline_ms = 30000.25}}}) end
+        client:receive()
+    end
+    equal(#client.events.long, 2000)
+    for seq = 0, 1999 do
+        equal(client.events.long[seq + 1][2].seq, seq)
+        equal(client.events.long[seq + 1][2].tokens[1], seq)
+    end
+    equal(#client.events.goaway, 4)
+    equal(client.events.goaway[4][2].deadline_ms, 30000.25)
+    client:close()
+end)
+
+test("numbers_come_back_the_same_compiled_or_not", function()
+    local numbers = {0, 1, 127, 128, 255, 256, 65535, 65536, 2 ^ 32 - 1, 2 ^ 32, 2 ^ 53, -1, -32, -33, -128, -129, -32768, -32769, -2 ^ 31, -2 ^ 31 - 1,
+                     -2 ^ 53, 0.5, -1.25, 30000.75, 1e300, 2 ^ 63 * 1.5, 18446744073709551615ULL, 9223372036854775807LL, -9223372036854775807LL}
+    for _ = 1, 500 do
+        for _, number in ipairs(numbers) do
+            local message = gimbal.encode {2, "event", {{reason = "x", value = number, last = number}}}
+            local back, after = gimbal.decode(message)
+            equal(back[3][1].value, number)
+            equal(back[3][1].last, number)
+            equal(after, #message + 1)
+        end
+    end
+end)
+
 test("a_call_returns_the_result", function()
     local client = connect()
     local result = assert(client:call("generate", {prompt = "Where is Paris?", request_id = "mine"}))

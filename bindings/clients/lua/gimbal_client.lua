@@ -35,14 +35,16 @@ local is_array = {}
 --- Marks a table as an array, which only matters when it is empty.
 function gimbal.array(t) return setmetatable(t, is_array) end
 
-local scratch = ffi.new("union { double f64; float f32; int64_t i64; uint64_t u64; uint32_t u32; uint8_t bytes[8]; }")
-
---- The n low bytes of a number, most significant first.
-local function big_endian(format, value, n)
-    scratch.u64 = 0
-    scratch[format] = value
+--- The n low bytes of a whole number (or 64-bit cdata), most significant first. By arithmetic: the JIT compiler does not see
+-- that members of a union share their bytes.
+local function big_endian(value, n)
+    if type(value) == "cdata" then value = ffi.cast("uint64_t", value) end
     local out = {}
-    for i = n - 1, 0, -1 do out[#out + 1] = string.char(scratch.bytes[i]) end
+    for i = n, 1, -1 do
+        local low = value % 256
+        out[i] = string.char(tonumber(low))
+        value = (value - low) / 256
+    end
     return table.concat(out)
 end
 
@@ -51,28 +53,28 @@ local encode
 local function encode_integer(value)    -- a whole number, or int64_t / uint64_t
     if value >= 0 then
         if value < 0x80 then return string.char(tonumber(value)) end
-        if value < 0x100 then return "\xcc" .. big_endian("u64", value, 1) end
-        if value < 0x10000 then return "\xcd" .. big_endian("u64", value, 2) end
-        if value < 0x100000000 then return "\xce" .. big_endian("u64", value, 4) end
-        return "\xcf" .. big_endian("u64", value, 8)
+        if value < 0x100 then return "\xcc" .. big_endian(value, 1) end
+        if value < 0x10000 then return "\xcd" .. big_endian(value, 2) end
+        if value < 0x100000000 then return "\xce" .. big_endian(value, 4) end
+        return "\xcf" .. big_endian(value, 8)
     end
     if value >= -0x20 then return string.char(0x100 + tonumber(value)) end
-    if value >= -0x80 then return "\xd0" .. big_endian("i64", value, 1) end
-    if value >= -0x8000 then return "\xd1" .. big_endian("i64", value, 2) end
-    if value >= -0x80000000 then return "\xd2" .. big_endian("i64", value, 4) end
-    return "\xd3" .. big_endian("i64", value, 8)
+    if value >= -0x80 then return "\xd0" .. big_endian(value, 1) end
+    if value >= -0x8000 then return "\xd1" .. big_endian(value, 2) end
+    if value >= -0x80000000 then return "\xd2" .. big_endian(value, 4) end
+    return "\xd3" .. big_endian(value, 8)
 end
 
 local function encode_number(value)
     if value == math.floor(value) and math.abs(value) <= 2 ^ 53 then return encode_integer(value) end
-    return "\xcb" .. big_endian("f64", value, 8)
+    return "\xcb" .. ffi.string(ffi.new("double[1]", value), 8):reverse()
 end
 
 local function encode_head(n, fix, fix_most, byte, short, long)
     if n <= fix_most then return string.char(fix + n) end
-    if byte and n < 0x100 then return byte .. big_endian("u64", n, 1) end
-    if n < 0x10000 then return short .. big_endian("u64", n, 2) end
-    return long .. big_endian("u64", n, 4)
+    if byte and n < 0x100 then return byte .. big_endian(n, 1) end
+    if n < 0x10000 then return short .. big_endian(n, 2) end
+    return long .. big_endian(n, 4)
 end
 
 local function encode_table(t)
@@ -100,15 +102,25 @@ function encode(value)
 end
 gimbal.encode = encode
 
---- A number of n bytes at position `at`; integers up to 2^53 as Lua numbers, larger ones as cdata.
-local function read_number(data, at, n, format)
-    scratch.u64 = 0
-    for i = 0, n - 1 do scratch.bytes[n - 1 - i] = data:byte(at + i) end
-    if format == "i64" and n < 8 then return tonumber(scratch.i64) - (data:byte(at) >= 0x80 and 2 ^ (8 * n) or 0) end
-    local value = scratch[format]
-    if type(value) ~= "cdata" then return value end
-    local fits = value <= 2 ^ 53 and (format == "u64" or value >= -2 ^ 53)
-    return fits and tonumber(value) or value
+local function read_unsigned(data, at, n)    -- at most 6 bytes
+    local value = 0
+    for i = at, at + n - 1 do value = value * 256 + data:byte(i) end
+    return value
+end
+
+--- A 64-bit integer of which `high` are the upper 32 bits: a Lua number up to 2^53, cdata beyond.
+local function read_wide(data, at, high, wide)
+    local low = read_unsigned(data, at + 4, 4)
+    if high >= -2 ^ 21 and high < 2 ^ 21 then return high * 2 ^ 32 + low end
+    return ffi.cast(wide, high) * 0x100000000LL + low
+end
+
+--- A number of n bytes at position `at`: "u" unsigned, "i" signed, "f" float.
+local function read_number(data, at, n, kind)
+    if kind == "f" then return ffi.cast(n == 8 and "const double *" or "const float *", data:sub(at, at + n - 1):reverse())[0] end
+    local value = read_unsigned(data, at, n == 8 and 4 or n)
+    if kind == "i" and data:byte(at) >= 0x80 then value = value - 2 ^ (n == 8 and 32 or 8 * n) end
+    return n == 8 and read_wide(data, at, value, kind == "u" and "uint64_t" or "int64_t") or value
 end
 
 local MATRIX_TYPES = {[0] = "uint32_t", "uint64_t", "float", "double"}
@@ -157,16 +169,16 @@ local SIZED = {
     [0xdc] = {2, decode_list}, [0xdd] = {4, decode_list}, [0xde] = {2, decode_map}, [0xdf] = {4, decode_map},
 }
 local NUMBERS = {
-    [0xca] = {4, "f32"}, [0xcb] = {8, "f64"}, [0xcc] = {1, "u64"}, [0xcd] = {2, "u64"}, [0xce] = {4, "u64"}, [0xcf] = {8, "u64"},
-    [0xd0] = {1, "i64"}, [0xd1] = {2, "i64"}, [0xd2] = {4, "i64"}, [0xd3] = {8, "i64"},
+    [0xca] = {4, "f"}, [0xcb] = {8, "f"}, [0xcc] = {1, "u"}, [0xcd] = {2, "u"}, [0xce] = {4, "u"}, [0xcf] = {8, "u"},
+    [0xd0] = {1, "i"}, [0xd1] = {2, "i"}, [0xd2] = {4, "i"}, [0xd3] = {8, "i"},
 }
 local EXT_LENGTHS = {[0xc7] = 1, [0xc8] = 2, [0xc9] = 4}
 
 local function decode_any_ext(first, data, at)
     local n, length_bytes = 0, EXT_LENGTHS[first] or 0
-    if length_bytes > 0 then n = read_number(data, at, length_bytes, "u64") else n = 2 ^ (first - 0xd4) end
+    if length_bytes > 0 then n = read_number(data, at, length_bytes, "u") else n = 2 ^ (first - 0xd4) end
     at = at + length_bytes
-    return decode_ext(read_number(data, at, 1, "i64"), data:sub(at + 1, at + n)), at + 1 + n
+    return decode_ext(read_number(data, at, 1, "i"), data:sub(at + 1, at + n)), at + 1 + n
 end
 
 --- The value at position `at` of a whole message, and the position after it.
@@ -182,7 +194,7 @@ function decode(data, at)
     if first == 0xc2 or first == 0xc3 then return first == 0xc3, at end
     local number, sized = NUMBERS[first], SIZED[first]
     if number then return read_number(data, at, number[1], number[2]), at + number[1] end
-    if sized then return sized[2](data, at + sized[1], read_number(data, at, sized[1], "u64")) end
+    if sized then return sized[2](data, at + sized[1], read_number(data, at, sized[1], "u")) end
     return decode_any_ext(first, data, at)
 end
 
@@ -197,7 +209,7 @@ local function message_size(data, at)
         if not first then return nil end
         local length_bytes = SIZED[first] and SIZED[first][1] or EXT_LENGTHS[first] or 0
         if #data < at + length_bytes then return nil end
-        local n = length_bytes > 0 and read_number(data, at + 1, length_bytes, "u64") or 0
+        local n = length_bytes > 0 and read_number(data, at + 1, length_bytes, "u") or 0
         at, open = at + 1 + length_bytes, open - 1
         if NUMBERS[first] then at = at + NUMBERS[first][1]
         elseif first >= 0x80 and first < 0x90 then open = open + 2 * (first - 0x80)

@@ -4,8 +4,10 @@
    difference of their medians is what serving adds to each token of each stream, the client's own work included. */
 #include "bindings/cli/bench.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -28,6 +30,7 @@ static const char DEFAULT_MODEL[] = "examples/models/tiny-moe";
 typedef struct sample {
     double raw_us, served_us;            /* medians of a step and of a token's period */
     double tokens_per_s;                 /* of all streams */
+    double loop_us, client_us;           /* CPU time of the loop's thread and of ours for one token of one stream */
     double stats_ms, cancel_ms;          /* slowest answer during a long prefill; abort until its blocks are free */
     double others;                       /* CPUs */
 } sample;
@@ -49,6 +52,15 @@ typedef struct bench {
 } bench;
 
 static double now_us(void) { return (double)uv_hrtime() / 1000; }
+
+/* CPU time of a thread. */
+static double cpu_us(pthread_t thread)
+{
+    clockid_t clock;
+    struct timespec t;
+    if (pthread_getcpuclockid(thread, &clock) || clock_gettime(clock, &t)) return 0;
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1000;
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -146,11 +158,13 @@ static int receive_all(bench *b, arrivals *a, gb_error *err)
 static int measure_served(bench *b, sample *s, gb_error *err)
 {
     arrivals a = {0};
-    double us[STEPS];
+    double us[STEPS], loop = cpu_us(b->thread), client = cpu_us(pthread_self());
     int status = GB_OK;
     for (uint32_t i = 0; i < STREAMS && !status; i++) status = send_generate(b->client, b->tokens[i], PROMPT, STEPS + 1, err);
     if (!status) status = receive_all(b, &a, err);
     if (status) return status;
+    s->loop_us = (cpu_us(b->thread) - loop) / a.tokens;
+    s->client_us = (cpu_us(pthread_self()) - client) / a.tokens;
     for (uint32_t i = 0; i < STEPS; i++) us[i] = a.at[i + 1] - a.at[i];
     s->tokens_per_s = STREAMS * STEPS / (a.at[STEPS] - a.at[0]) * 1e6;
     s->served_us = median(us, STEPS);
@@ -259,6 +273,8 @@ static double raw_of(const sample *s) { return s->raw_us / 1000; }
 static double served_of(const sample *s) { return s->served_us / 1000; }
 static double added_of(const sample *s) { return (s->served_us - s->raw_us) / 1000; }
 static double rate_of(const sample *s) { return s->tokens_per_s; }
+static double loop_of(const sample *s) { return s->loop_us; }
+static double client_of(const sample *s) { return s->client_us; }
 static double stats_of(const sample *s) { return s->stats_ms; }
 static double cancel_of(const sample *s) { return s->cancel_ms; }
 static double others_of(const sample *s) { return s->others; }
@@ -290,6 +306,8 @@ static void fill_report(gb_report *report, const bench *b)
     add(report, b, "decode step of 8 sequences, executor alone", raw_of, "ms");
     add(report, b, "a token to the next, 8 streams of a client", served_of, "ms");
     add_bounded(report, b, "added to each token by serving", added_of, 0.10);
+    gb_report_note(add(report, b, "CPU time of the loop for a token", loop_of, "us"), "of one stream");
+    gb_report_note(add(report, b, "CPU time of the client for a token", client_of, "us"), "of one stream");
     add(report, b, "tokens of all streams", rate_of, "tok/s");
     add_bounded(report, b, "server_stats beside a prefill, slowest", stats_of, 50);
     add_bounded(report, b, "abort in a prefill until its blocks are free", cancel_of, 250);

@@ -20,6 +20,7 @@ struct gimbal_client {
     int fd;
     uint32_t msgid;
     msgpack_sbuffer params, message;
+    msgpack_sbuffer acks;              /* not sent yet: they go together, before the next wait or call */
     msgpack_packer packer;
     msgpack_unpacker in;
     msgpack_unpacked answer, event;    /* what the caller looks at */
@@ -123,6 +124,7 @@ int gimbal_open(gimbal_client **out, const char *address, const char *auth, gimb
     client->last = &client->first;
     msgpack_sbuffer_init(&client->params);
     msgpack_sbuffer_init(&client->message);
+    msgpack_sbuffer_init(&client->acks);
     msgpack_packer_init(&client->packer, &client->params, msgpack_sbuffer_write);
     msgpack_unpacked_init(&client->answer);
     msgpack_unpacked_init(&client->event);
@@ -143,6 +145,7 @@ void gimbal_close(gimbal_client *client)
     close(client->fd);
     msgpack_sbuffer_destroy(&client->params);
     msgpack_sbuffer_destroy(&client->message);
+    msgpack_sbuffer_destroy(&client->acks);
     msgpack_unpacker_destroy(&client->in);
     msgpack_unpacked_destroy(&client->answer);
     msgpack_unpacked_destroy(&client->event);
@@ -159,30 +162,37 @@ msgpack_packer *gimbal_begin(gimbal_client *client)
 
 void gimbal_pack_text(msgpack_packer *packer, const char *text) { msgpack_pack_str_with_body(packer, text, strlen(text)); }
 
-static int send_all(gimbal_client *client, gimbal_error *error)
+/* Sends a buffer and empties it. */
+static int send_all(gimbal_client *client, msgpack_sbuffer *buffer, gimbal_error *error)
 {
-    for (size_t sent = 0; sent < client->message.size;) {
-        ssize_t n = send(client->fd, client->message.data + sent, client->message.size - sent, MSG_NOSIGNAL);
+    for (size_t sent = 0; sent < buffer->size;) {
+        ssize_t n = send(client->fd, buffer->data + sent, buffer->size - sent, MSG_NOSIGNAL);
         if (n < 0 && errno != EINTR) return lost(error, strerror(errno));
         if (n > 0) sent += (size_t)n;
     }
+    msgpack_sbuffer_clear(buffer);
     return 0;
 }
 
-/* [0, msgid, method, [params]], or without msgid (NULL) [2, method, [params]]. */
-static int send_message(gimbal_client *client, const uint32_t *msgid, const char *method, gimbal_error *error)
+/* Appends [0, msgid, method, [params]], or without msgid (NULL) [2, method, [params]]. */
+static void write_message(gimbal_client *client, msgpack_sbuffer *to, const uint32_t *msgid, const char *method)
 {
     msgpack_packer packer;
-    msgpack_sbuffer_clear(&client->message);
-    msgpack_packer_init(&packer, &client->message, msgpack_sbuffer_write);
+    msgpack_packer_init(&packer, to, msgpack_sbuffer_write);
     msgpack_pack_array(&packer, msgid ? 4 : 3);
     msgpack_pack_int(&packer, msgid ? 0 : 2);
     if (msgid) msgpack_pack_uint32(&packer, *msgid);
     gimbal_pack_text(&packer, method);
     msgpack_pack_array(&packer, client->params.size ? 1 : 0);
-    if (client->params.size) msgpack_sbuffer_write(&client->message, client->params.data, client->params.size);
+    if (client->params.size) msgpack_sbuffer_write(to, client->params.data, client->params.size);
     msgpack_sbuffer_clear(&client->params);
-    return send_all(client, error);
+}
+
+static int send_message(gimbal_client *client, const uint32_t *msgid, const char *method, gimbal_error *error)
+{
+    write_message(client, &client->message, msgid, method);
+    int code = send_all(client, &client->acks, error);
+    return code ? code : send_all(client, &client->message, error);
 }
 
 int gimbal_notify(gimbal_client *client, const char *method, gimbal_error *error) { return send_message(client, NULL, method, error); }
@@ -193,6 +203,7 @@ static int receive(gimbal_client *client, msgpack_unpacked *out, gimbal_error *e
 {
     msgpack_unpack_return state;
     while ((state = msgpack_unpacker_next(&client->in, out)) == MSGPACK_UNPACK_CONTINUE) {
+        if (send_all(client, &client->acks, error)) return error->code;
         if (!msgpack_unpacker_reserve_buffer(&client->in, 1 << 16)) return lost(error, "out of memory");
         ssize_t n = recv(client->fd, msgpack_unpacker_buffer(&client->in), msgpack_unpacker_buffer_capacity(&client->in), 0);
         if (n < 0 && errno == EINTR) continue;
@@ -248,14 +259,14 @@ static int fetch(gimbal_client *client, gimbal_error *error)
     return 0;
 }
 
-static int acknowledge(gimbal_client *client, const msgpack_object *map, gimbal_error *error)
+static void acknowledge(gimbal_client *client, const msgpack_object *map)
 {
     const msgpack_object *id = gimbal_get(map, "request_id"), *sub_id = gimbal_get(map, "sub_id");
     msgpack_packer *params = gimbal_begin(client);
     msgpack_pack_map(params, 1);
     gimbal_pack_text(params, id ? "request_id" : "sub_id");
     msgpack_pack_object(params, id ? *id : *sub_id);
-    return gimbal_notify(client, "ack", error);
+    write_message(client, &client->acks, NULL, "ack");
 }
 
 int gimbal_next(gimbal_client *client, gimbal_event *event, gimbal_error *error)
@@ -268,8 +279,8 @@ int gimbal_next(gimbal_client *client, gimbal_event *event, gimbal_error *error)
     snprintf(event->name, sizeof event->name, "%.*s", (int)part[1].via.str.size, part[1].via.str.ptr);
     event->map = part[2].via.array.ptr;
     if (strcmp(event->name, "error_event") == 0) return refused(error, event->map);
-    bool counts = strcmp(event->name, "token") == 0 || strcmp(event->name, "event") == 0;
-    return counts ? acknowledge(client, event->map, error) : 0;
+    if (strcmp(event->name, "token") == 0 || strcmp(event->name, "event") == 0) acknowledge(client, event->map);
+    return 0;
 }
 
 /* --- reading maps --- */

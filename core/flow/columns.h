@@ -7,10 +7,10 @@
 /* One row per engine: its latest trace. Read-only. */
 #define GB_ENGINE_COLUMNS(X) \
     X(running_prefill_tokens, "tokens", "unfinished prompt tokens of running requests") \
-    X(waiting_prefill_tokens, "tokens", "prompt tokens of waiting requests") \
+    X(waiting_prefill_tokens, "tokens", "prompt tokens of waiting requests, cached or not") \
     X(pending_tokens, "tokens", "prompt tokens dispatched to the engine that its latest trace has not seen") \
-    X(kv_used_ratio, "0..1", "KV blocks in use over all KV blocks") \
-    X(kv_free_tokens, "tokens", "positions that fit into free KV blocks") \
+    X(kv_used_ratio, "0..1", "KV blocks held by requests over all KV blocks; what only the prefix cache keeps is not in use") \
+    X(kv_free_tokens, "tokens", "positions that fit into KV blocks that no request holds") \
     X(moe_pressure, "1 = average", "recent expert tokens on the engine's ranks over the mean of all engines") \
     X(running, "requests", "requests being served") \
     X(waiting, "requests", "requests waiting") \
@@ -19,7 +19,8 @@
     X(round_time_ns, "ns", "duration of the engine's latest round") \
     X(age_ns, "ns", "age of the trace; 0 while nothing is in flight") \
     X(valid, "0 or 1", "1 once a trace exists") \
-    X(healthy, "0 or 1", "0 when the engine is down")
+    X(healthy, "0 or 1", "0 when the engine is down") \
+    X(cached_tokens, "tokens", "leading tokens of the request's prompt that are in the engine's prefix cache")
 
 /* The request that select_engine decides about: one row of scalars. Read-only. */
 #define GB_REQUEST_COLUMNS(X) \
@@ -31,7 +32,7 @@
 
 /* One row per waiting request of one engine. Read-only, but for `key`, which order_queue fills: lower is served first. */
 #define GB_QUEUE_COLUMNS(X) \
-    X(prefill_tokens, "tokens", "tokens still to compute before the first new token") \
+    X(prefill_tokens, "tokens", "tokens before the first new token, cached or not") \
     X(prompt_tokens, "tokens", "length of the prompt") \
     X(generated_tokens, "tokens", "tokens generated before a preemption") \
     X(max_tokens, "tokens", "most tokens it may generate") \
@@ -40,6 +41,7 @@
     X(deadline_ns, "ns", "time left to its deadline; inf = none") \
     X(preemptions, "count", "how often it was preempted") \
     X(promoted, "0 or 1", "1 when it waited longer than the aging threshold and precedes all unpromoted requests") \
-    X(key, "any", "written by order_queue; lower is served first")
+    X(key, "any", "written by order_queue; lower is served first") \
+    X(cached_tokens, "tokens", "leading tokens of the request that are in the engine's prefix cache and need not be computed")
 
 #endif

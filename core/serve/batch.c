@@ -91,15 +91,20 @@ bool gb_batch_continue(gb_engine *engine, gb_batch *batch, const gb_batch_limits
 
 static bool take_blocks(gb_engine *engine, gb_live *live, const gb_batch_limits *limits)
 {
-    return gb_kv_grow(&engine->kv, &live->kv, pinned(live, limits) ? gb_live_positions_max(live) : live->n_tokens);
+    uint32_t positions = pinned(live, limits) ? gb_live_positions_max(live) : live->n_tokens;
+    return gb_kv_take(&engine->kv, &live->kv, live->tokens, live->n_tokens, positions);
 }
 
 static void admit(gb_engine *engine, gb_batch *batch, const gb_batch_limits *limits, gb_live *live, gb_time now)
 {
     GB_ASSERT(live->n_computed == 0);
+    live->n_computed = live->kv.n_shared * GB_BLOCK_TOKENS;
     gb_engine_add_running(engine, live);
-    if (live->scheduled == GB_NEVER) live->scheduled = now;
-    add_work(engine, batch, live, least(live->n_tokens, limits->max_tokens - batch->n_tokens));
+    if (live->scheduled == GB_NEVER) {
+        live->scheduled = now;
+        live->cached_tokens = live->n_computed;
+    }
+    add_work(engine, batch, live, least(gb_live_left(live), limits->max_tokens - batch->n_tokens));
 }
 
 void gb_batch_admit(gb_engine *engine, gb_batch *batch, const gb_batch_limits *limits, gb_time now)

@@ -1,7 +1,8 @@
 /* One engine's work in one round: decodes first, then prefill chunks under the token budget. Running requests are served
    best first (gb_live_outranks), then the waiting line in its order.
 
-   KV rules. A request is admitted with blocks for all its known tokens, so prefill never runs short; a decode that needs a
+   KV rules. A request is admitted with blocks for all its known tokens (those that the prefix tree has are held, not computed
+   again), so prefill never runs short; a decode that needs a
    block preempts the worst running request behind it (newest of the lowest class), and stalls for this round when there is
    none. A request preempted max_preemptions times is pinned: it comes back only with all the blocks it can ever need, and is
    never a victim again. So the best request progresses every round, and nobody is preempted without bound. */

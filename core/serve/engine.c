@@ -5,7 +5,7 @@
 #include "core/base/assert.h"
 #include "core/base/status.h"
 
-int gb_engine_init(gb_engine *engine, gb_arena *arena, uint32_t index, uint32_t n_blocks, uint32_t max_running,
+int gb_engine_init(gb_engine *engine, gb_arena *arena, uint32_t index, uint32_t n_blocks, bool sharing, uint32_t max_running,
                    uint32_t queue_capacity)
 {
     *engine = (gb_engine){.index = index, .healthy = true};
@@ -13,7 +13,7 @@ int gb_engine_init(gb_engine *engine, gb_arena *arena, uint32_t index, uint32_t 
     engine->flight = GB_ARENA_NEW(arena, gb_live *, max_running);
     engine->flight_counts = GB_ARENA_NEW(arena, uint32_t, max_running);
     if (!engine->running || !engine->flight || !engine->flight_counts) return GB_ENOMEM;
-    int rc = gb_kv_init(&engine->kv, arena, n_blocks);
+    int rc = gb_kv_init(&engine->kv, arena, n_blocks, sharing);
     return rc ? rc : gb_queue_init(&engine->queue, arena, queue_capacity);
 }
 

@@ -29,7 +29,7 @@ typedef struct gb_engine {
 } gb_engine;
 
 /* GB_ENOMEM. */
-int gb_engine_init(gb_engine *engine, gb_arena *arena, uint32_t index, uint32_t n_blocks, uint32_t max_running,
+int gb_engine_init(gb_engine *engine, gb_arena *arena, uint32_t index, uint32_t n_blocks, bool sharing, uint32_t max_running,
                    uint32_t queue_capacity);
 
 void gb_engine_add_running(gb_engine *engine, gb_live *live);

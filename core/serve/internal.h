@@ -43,8 +43,9 @@ struct gb_server {
     gb_ring drop_ring;
     gb_drop *drops;                      /* [engines * max_running] */
 
-    uint64_t accepted, refused, finished, failed, aborted, ordered_dispatches, rounds, prompt_tokens, generated_tokens;
-    uint8_t *check_marks;                /* [blocks_per_engine] of gb_server_check */
+    uint64_t accepted, refused, finished, failed, aborted, ordered_dispatches, rounds, prompt_tokens, cached_tokens, generated_tokens;
+    gb_kv_share probe;                   /* of gb_server_submit: a text that is nobody's yet */
+    uint32_t *check_marks;               /* [blocks_per_engine] of gb_server_check */
 };
 
 /* Time only moves forward. */

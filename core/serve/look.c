@@ -27,7 +27,8 @@ static void sum_engines(const gb_server *s, gb_server_stats *stats)
         stats->running += engine->n_running;
         stats->waiting += engine->queue.n;
         stats->preempted += engine->preemptions;
-        stats->blocks_used += engine->kv.n_blocks - engine->kv.n_free;
+        stats->blocks_used += gb_kv_held(&engine->kv);
+        stats->blocks_cached += engine->kv.n_idle;
         stats->blocks_total += engine->kv.n_blocks;
     }
 }
@@ -37,7 +38,7 @@ void gb_server_stats_get(const gb_server *s, gb_server_stats *stats)
     *stats = (gb_server_stats){
         .accepted = s->accepted, .refused = s->refused, .finished = s->finished, .failed = s->failed, .aborted = s->aborted,
         .prompt_tokens = s->prompt_tokens, .generated_tokens = s->generated_tokens, .rounds = s->rounds,
-        .ordered_dispatches = s->ordered_dispatches,
+        .cached_tokens = s->cached_tokens, .ordered_dispatches = s->ordered_dispatches,
     };
     sum_engines(s, stats);
     stats->live = stats->running + stats->waiting;

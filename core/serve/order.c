@@ -2,13 +2,13 @@
 
 #include <math.h>
 
-static void fill_table(gb_queue_table *table, const gb_engine *engine, gb_time now)
+static void fill_table(gb_queue_table *table, gb_engine *engine, gb_time now)
 {
     const gb_queue *queue = &engine->queue;
     table->engine = engine->index;
     table->n = queue->n;
     for (uint32_t i = 0; i < queue->n; i++) {
-        const gb_live *live = queue->entries[i].live;
+        gb_live *live = queue->entries[i].live;
         table->prefill_tokens[i] = live->n_tokens;
         table->prompt_tokens[i] = live->n_prompt;
         table->generated_tokens[i] = gb_live_generated(live);
@@ -19,6 +19,7 @@ static void fill_table(gb_queue_table *table, const gb_engine *engine, gb_time n
         table->preemptions[i] = live->preemptions;
         table->promoted[i] = live->promoted;
         table->key[i] = NAN;
+        table->cached_tokens[i] = gb_kv_cached_tokens(&engine->kv, &live->kv, live->tokens, live->n_tokens);
     }
 }
 

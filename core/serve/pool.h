@@ -31,6 +31,7 @@ typedef struct gb_live {
     uint32_t session;
     uint32_t n_prompt, n_tokens;    /* n_tokens = prompt + generated */
     uint32_t n_computed;            /* positions in KV */
+    uint32_t cached_tokens;         /* of the prompt that were there when it was first scheduled */
     uint32_t preemptions;
     uint32_t bypassed;              /* admissions past it while it was the blocked head */
     uint64_t dispatch;              /* its number among its engine's dispatches */

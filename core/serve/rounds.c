@@ -80,6 +80,7 @@ static void take_token(gb_server *s, gb_live *live, const gb_sampled *sampled, g
     if (live->first_token == GB_NEVER) {
         live->first_token = now;
         s->prompt_tokens += live->n_prompt;
+        s->cached_tokens += live->cached_tokens;
     }
     live->last_token = now;
     s->generated_tokens++;
@@ -106,6 +107,7 @@ static void settle(gb_server *s, gb_engine *engine, uint32_t work, const gb_resu
     const gb_sampled *sampled = &result->sampled[engine->index][work];
     if (sampled->cancelled) return;
     live->n_computed += engine->flight_counts[work];
+    gb_kv_publish(&engine->kv, &live->kv, live->tokens, live->n_computed);
     if (live->n_computed == live->n_tokens) take_token(s, live, sampled, now);
 }
 

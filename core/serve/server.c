@@ -12,7 +12,7 @@
 void gb_server_options_default(gb_server_options *options)
 {
     *options = (gb_server_options){.max_num_seqs = 64, .max_batched_tokens = 512, .queue_capacity = 4096, .max_preemptions = 8,
-                                   .max_bypass = 16, .window_rounds = 64, .aging = gb_seconds(5), .stale_after = gb_seconds(1)};
+                                   .max_bypass = 16, .window_rounds = 64, .prefix_caching = true, .aging = gb_seconds(5), .stale_after = gb_seconds(1)};
 }
 
 /* --- new, free --- */
@@ -52,7 +52,8 @@ static int init_engines(gb_server *s)
     s->engines = GB_ARENA_NEW(&s->arena, gb_engine, o->engines);
     if (!s->engines) return GB_ENOMEM;
     for (uint32_t e = 0; e < o->engines; e++) {
-        if (gb_engine_init(&s->engines[e], &s->arena, e, o->blocks_per_engine, s->limits.max_running, o->queue_capacity)) return GB_ENOMEM;
+        if (gb_engine_init(&s->engines[e], &s->arena, e, o->blocks_per_engine, o->prefix_caching, s->limits.max_running, o->queue_capacity))
+            return GB_ENOMEM;
         s->tables.engines.healthy[e] = 1;
         s->tables.engines.kv_free_tokens[e] = (double)o->blocks_per_engine * GB_BLOCK_TOKENS;
         s->tables.engines.moe_pressure[e] = 1;
@@ -75,9 +76,10 @@ static int init_memory(gb_server *s)
     if (rc) return rc;
     s->drop_ring.capacity = round_works;
     s->drops = GB_ARENA_NEW(&s->arena, gb_drop, round_works);
-    s->check_marks = GB_ARENA_NEW(&s->arena, uint8_t, o->blocks_per_engine);
+    s->probe.hashes = GB_ARENA_NEW(&s->arena, uint64_t, gb_kv_blocks_for(o->max_model_len));
+    s->check_marks = GB_ARENA_NEW(&s->arena, uint32_t, o->blocks_per_engine);
     s->shared.scratch = gb_arena_take(&s->arena, 1, GB_STOP_STRING_BYTES + s->shared.token_bytes_max);
-    return s->drops && s->check_marks && s->shared.scratch ? GB_OK : GB_ENOMEM;
+    return s->drops && s->probe.hashes && s->check_marks && s->shared.scratch ? GB_OK : GB_ENOMEM;
 }
 
 int gb_server_new(gb_server **out, const gb_server_options *options, gb_error *err)
@@ -150,7 +152,8 @@ gb_event *gb_server_end(gb_server *s, gb_live *live, gb_event_kind kind, gb_time
     s->failed += kind == GB_EVENT_FAILED;
     s->aborted += kind == GB_EVENT_ABORTED;
     gb_event *event = gb_server_add_event(s, live, kind, now);
-    event->usage = (gb_usage){.prompt_tokens = live->n_prompt, .completion_tokens = gb_live_generated(live)};
+    event->usage = (gb_usage){.prompt_tokens = live->n_prompt, .completion_tokens = gb_live_generated(live),
+                                .cached_tokens = live->cached_tokens};
     event->timings = (gb_timings){.queued = between(live->arrived, live->scheduled), .prefill = between(live->scheduled, live->first_token),
                                   .decode = between(live->first_token, live->last_token), .total = now - live->arrived};
     return event;
@@ -176,10 +179,21 @@ static void set_timer(gb_server *s, const gb_live *live)
     else gb_heap_set(&s->timers, live->index, next);
 }
 
+/* What each engine's prefix cache has of the prompt. */
+static void look_for_prompt(gb_server *s, const gb_request *request)
+{
+    s->probe.n_hashes = 0;
+    for (uint32_t e = 0; e < s->options.engines; e++) {
+        s->probe.n_match = 0;
+        s->tables.engines.cached_tokens[e] = gb_kv_cached_tokens(&s->engines[e].kv, &s->probe, request->tokens, request->n_tokens);
+    }
+}
+
 static int choose_engine(gb_server *s, const gb_request *request, uint32_t max_tokens, gb_time now)
 {
     gb_engine_table *table = &s->tables.engines;
     for (uint32_t e = 0; e < s->options.engines; e++) gb_trace_refresh_age(&s->engines[e], table, now);
+    look_for_prompt(s, request);
     s->tables.request = (gb_request_row){
         .prompt_tokens = request->n_tokens,
         .max_tokens = max_tokens,
@@ -288,6 +302,7 @@ void gb_server_engine_down(gb_server *s, uint32_t e, gb_time now)
     s->tables.engines.healthy[e] = 0;
     while (engine->queue.n > 0) gb_server_fail(s, engine->queue.entries[engine->queue.n - 1].live, GB_EDOWN, now);
     while (engine->n_running > 0) gb_server_fail(s, engine->running[0], GB_EDOWN, now);
+    gb_kv_forget(&engine->kv);    /* whatever comes up again has other memory */
 }
 
 void gb_server_engine_up(gb_server *s, uint32_t e)

@@ -40,6 +40,7 @@ typedef struct gb_server_options {
     uint32_t max_preemptions;            /* then pinned; 8 */
     uint32_t max_bypass;                 /* how often a blocked head may be bypassed; 16 */
     uint32_t window_rounds;              /* rounds in a profiling window; 64 */
+    bool prefix_caching;                 /* requests that begin alike share full KV blocks; true */
     gb_time aging;                       /* promotion threshold; 5 s */
     gb_time stale_after;                 /* trace age that makes selection fall back; 1 s */
     uint64_t seed;                       /* for requests without their own */
@@ -115,10 +116,12 @@ typedef struct gb_hook_stats {
 typedef struct gb_server_stats {
     uint64_t accepted, refused, finished, failed, aborted, preempted;
     uint64_t prompt_tokens;         /* of requests that have their first token */
+    uint64_t cached_tokens;         /* of those, what the prefix cache had */
     uint64_t generated_tokens, rounds;
     uint64_t ordered_dispatches;    /* engines taken in rotation while traces were missing or stale */
     uint64_t migrations_done, bytes_moved;
-    uint32_t live, running, waiting, blocks_used, blocks_total;
+    uint32_t live, running, waiting;
+    uint32_t blocks_used, blocks_cached, blocks_total;    /* held by requests; idle, but their text is known; all */
     gb_hook_stats hooks[GB_HOOKS];
 } gb_server_stats;
 

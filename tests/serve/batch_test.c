@@ -15,7 +15,7 @@ static void start(uint32_t blocks)
 {
     gb_arena_init(&arena);
     CHECK_EQ(gb_pool_init(&pool, &arena, SLOTS, 1024), 0);
-    CHECK_EQ(gb_engine_init(&engine, &arena, 0, blocks, WORKS, SLOTS), 0);
+    CHECK_EQ(gb_engine_init(&engine, &arena, 0, blocks, true, WORKS, SLOTS), 0);
     limits = (gb_batch_limits){.max_tokens = 64, .max_running = 4, .max_preemptions = 2, .max_bypass = 3};
 }
 

@@ -31,7 +31,7 @@ static void start(void)
     gb_pressure_params_default(&params);
     policy = (gb_policy){.name = "builtin", .self = &params, .select_engine = gb_builtin_select};
     for (uint32_t e = 0; e < ENGINES; e++) {
-        CHECK_EQ(gb_engine_init(&engines[e], &arena, e, 64, 4, SLOTS), 0);
+        CHECK_EQ(gb_engine_init(&engines[e], &arena, e, 64, true, 4, SLOTS), 0);
         tables.engines.healthy[e] = 1;
         gb_trace trace;
         gb_trace_take(&trace, &engines[e], ++seq, 0, 1, 0);

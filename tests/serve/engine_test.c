@@ -8,7 +8,7 @@ static gb_engine engine;
 static void start(void)
 {
     gb_arena_init(&arena);
-    CHECK_EQ(gb_engine_init(&engine, &arena, 2, 10, 4, 8), 0);
+    CHECK_EQ(gb_engine_init(&engine, &arena, 2, 10, true, 4, 8), 0);
 }
 
 static void stop(void) { gb_arena_deinit(&arena); }

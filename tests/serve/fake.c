@@ -32,8 +32,9 @@ void fake_init(fake *f, const gb_server_options *o)
                               .moe_layers = o->moe_layers, .experts = o->experts};
     GB_ASSERT(gb_round_init(&f->round, &f->arena, &limits) == GB_OK && gb_result_init(&f->result, &f->arena, &limits) == GB_OK);
     f->cells = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->engines * o->blocks_per_engine * GB_BLOCK_TOKENS);
+    f->users = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->engines * o->blocks_per_engine);
     f->b = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->moe_layers * o->experts);
-    GB_ASSERT(f->cells && f->b);
+    GB_ASSERT(f->cells && f->users && f->b);
 }
 
 void fake_deinit(fake *f) { gb_arena_deinit(&f->arena); }
@@ -84,9 +85,32 @@ static void route(fake *f, uint32_t engine, uint64_t hash)
         }
 }
 
+/* A block is read by many or written by one. */
+static void check_blocks(fake *f, uint32_t engine, const gb_work *work)
+{
+    for (uint32_t i = 0; i < gb_kv_blocks_for(work->start + work->count); i++) {
+        uint64_t *user = &f->users[(size_t)engine * f->options.blocks_per_engine + (uint32_t)work->blocks[i]];
+        bool writes = (i + 1) * GB_BLOCK_TOKENS > work->start;
+        GB_ASSERT(*user / 2 != f->round.seq || (!writes && *user % 2 == 0));
+        *user = 2 * f->round.seq + writes;
+    }
+}
+
+/* The text up to where the work starts, as the cache has it. */
+static uint64_t read_cache(fake *f, uint32_t engine, const gb_work *work)
+{
+    uint64_t hash = 0;
+    for (uint32_t p = 0; p < work->start; p++) {
+        hash = extend(hash, work->tokens[p]);
+        GB_ASSERT(*cell(f, engine, work, p) == hash);
+    }
+    return hash;
+}
+
 static void run_work(fake *f, uint32_t engine, const gb_work *work, gb_sampled *sampled)
 {
-    uint64_t hash = work->start > 0 ? *cell(f, engine, work, work->start - 1) : 0;
+    check_blocks(f, engine, work);
+    uint64_t hash = read_cache(f, engine, work);
     GB_ASSERT(work->count >= 1 && work->start + work->count <= work->n_tokens && work->n_tokens <= f->options.max_model_len);
     GB_ASSERT(work->samples == (work->start + work->count == work->n_tokens));
     for (uint32_t p = work->start; p < work->start + work->count; p++) {
@@ -122,6 +146,8 @@ void fake_run(fake *f, int status)
     result->status = status;
     gb_matrix_clear(&result->counts);
     memset(result->rank_tokens, 0, f->options.ranks * sizeof *result->rank_tokens);
+    if (status == GB_EDOWN)
+        memset(f->cells, 0xDD, (size_t)f->options.engines * f->options.blocks_per_engine * GB_BLOCK_TOKENS * sizeof *f->cells);
     for (uint32_t e = 0; status == GB_OK && e < f->round.n_engines; e++) {
         gb_batch *batch = &f->round.batches[e];
         check_batch(f, batch);

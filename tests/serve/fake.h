@@ -1,6 +1,7 @@
 /* A fake executor for tests of the serving core. A token is a hash of everything before it, carried through a fake KV cache:
    computing position p reads what was written at p - 1, so a lost, shared or reordered block gives other tokens than the same
-   request alone (fake_token). Experts are chosen by the same hash and counted on the way, as a real dispatch does. */
+   request alone (fake_token). What a work leaves out (its start > 0) must be there to the last position, and no block it writes may
+   belong to another work. Experts are chosen by the same hash and counted on the way, as a real dispatch does. */
 #ifndef GB_TESTS_SERVE_FAKE_H
 #define GB_TESTS_SERVE_FAKE_H
 
@@ -13,6 +14,7 @@ typedef struct fake {
     gb_round round;
     gb_result result;
     uint64_t *cells;         /* [engines][blocks][GB_BLOCK_TOKENS] hash of the sequence up to there */
+    uint64_t *users;         /* [engines][blocks] 2 * round seq, + 1 when the block is written in that round */
     uint64_t *b;             /* [moe_layers][experts] counted by the fake, of all rounds that succeeded */
     uint64_t computed;       /* positions of all rounds that succeeded */
 } fake;
@@ -23,7 +25,8 @@ void fake_options(gb_server_options *options);
 void fake_init(fake *f, const gb_server_options *options);
 void fake_deinit(fake *f);
 
-/* Fills the result of the round in hand; works in `dropped` (may be NULL) come back cancelled. */
+/* Fills the result of the round in hand; works that were dropped come back cancelled. A round lost with its engines (GB_EDOWN)
+   takes the caches' contents with it. */
 void fake_run(fake *f, int status);
 void fake_drop(fake *f, uint32_t engine, uint32_t work);
 

@@ -30,7 +30,7 @@ static void start(void)
 {
     gb_arena_init(&arena);
     CHECK_EQ(gb_pool_init(&pool, &arena, 8, 1024), 0);
-    CHECK_EQ(gb_engine_init(&engine, &arena, 3, 40, 4, 8), 0);
+    CHECK_EQ(gb_engine_init(&engine, &arena, 3, 40, true, 4, 8), 0);
     CHECK_EQ(gb_tables_init(&tables, &arena, 4, 8), 0);
     stats = (gb_hook_stats){0};
     builtin = (gb_policy){.name = "builtin", .order_queue = gb_builtin_order};

@@ -310,7 +310,7 @@ static void cancelling_a_preempted_request_ends_it(void)
 {
     start_with(1, 4, 8);
     gb_request_id old = submit(32, 20);
-    gb_request_id young = submit(32, 20);
+    gb_request_id young = submit(31, 20);
     step();
     step();
     CHECK_EQ(info_of(young).state, GB_PREEMPTED);
@@ -919,7 +919,192 @@ static void ten_thousand_requests_leave_the_memory_as_it_was(void)
     stop();
 }
 
-TESTS(TEST(a_request_walks_from_submit_to_done),
+/* --- the prefix cache --- */
+
+static double seen_cached[4];
+
+static int note_cached_and_take_the_second(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time at)
+{
+    (void)self, (void)request, (void)at;
+    for (uint32_t e = 0; e < engines->n; e++) seen_cached[e] = engines->cached_tokens[e];
+    return 1;
+}
+
+static int note_cached_of_the_queue(void *self, gb_queue_table *queue, gb_time at)
+{
+    (void)self, (void)at;
+    for (uint32_t i = 0; i < queue->n; i++) {
+        queue->key[i] = i;
+        seen_cached[i] = queue->cached_tokens[i];
+    }
+    return 0;
+}
+
+static void a_prompt_seen_before_is_not_computed_again_and_gives_the_same_tokens(void)
+{
+    start_with(1, 64, 8);
+    seen first = finish_all(submit(50, 6));
+    uint64_t computed = f.computed;
+    CHECK_EQ(computed, 55);
+    CHECK_EQ(first.end.usage.cached_tokens, 0);
+    seen again = finish_all(submit(50, 6));
+    CHECK_EQ(again.end.usage.prompt_tokens, 50);
+    CHECK_EQ(again.end.usage.cached_tokens, 48);
+    CHECK_EQ(f.computed - computed, 7);
+    CHECK_EQ(again.tokens, 6);
+    CHECK(memcmp(first.token, again.token, sizeof first.token) == 0);
+    CHECK_EQ(stats().cached_tokens, 48);
+    CHECK_EQ(stats().blocks_cached, 3);
+    stop();
+}
+
+static void without_prefix_caching_every_prompt_is_computed(void)
+{
+    gb_server_options o;
+    fake_options(&o);
+    o.prefix_caching = false;
+    start(&o);
+    finish_all(submit(50, 6));
+    finish_all(submit(50, 6));
+    CHECK_EQ(f.computed, 110);
+    CHECK_EQ(stats().cached_tokens, 0);
+    stop();
+}
+
+/* A conversation: the prompt is what the first request was given and answered, and goes on. */
+static void an_answer_is_cached_too(void)
+{
+    int32_t text[90];
+    start_with(1, 64, 8);
+    gb_request request = fake_request(40, 25);
+    memcpy(text, request.tokens, 40 * sizeof *text);
+    seen answer = finish_all(fake_submit(server, &request, now()));
+    memcpy(text + 40, answer.token, 25 * sizeof *text);
+    for (int i = 65; i < 90; i++) text[i] = i;
+    request = fake_request(90, 2);
+    request.tokens = text;
+    seen next = finish_all(fake_submit(server, &request, now()));
+    CHECK_EQ(next.end.usage.cached_tokens, 64);
+    CHECK_EQ(next.token[0], fake_token(&f.options, text, 90, 1));
+    stop();
+}
+
+static void the_select_hook_sees_what_each_engine_has_of_the_prompt(void)
+{
+    gb_policy policy = {.name = "note", .select_engine = note_cached_and_take_the_second};
+    start_with(2, 64, 8);
+    gb_server_set_policy(server, GB_HOOK_SELECT, &policy);
+    finish_all(submit(50, 2));
+    CHECK_NEAR(seen_cached[1], 0, 0);
+    finish_all(submit(50, 2));
+    CHECK_NEAR(seen_cached[0], 0, 0);
+    CHECK_NEAR(seen_cached[1], 48, 0);
+    stop();
+}
+
+static void the_order_hook_sees_what_its_engine_has_of_each_request(void)
+{
+    gb_policy policy = {.name = "note", .order_queue = note_cached_of_the_queue};
+    start_with(1, 64, 8);
+    finish_all(submit(50, 2));
+    gb_server_set_policy(server, GB_HOOK_ORDER, &policy);
+    submit(49, 2);
+    submit(50, 2);
+    step();
+    CHECK_NEAR(seen_cached[0], 0, 0);
+    CHECK_NEAR(seen_cached[1], 48, 0);
+    stop();
+}
+
+static void what_only_the_cache_keeps_is_not_in_use(void)
+{
+    start_with(1, 10, 8);
+    finish_all(submit(100, 2));
+    const gb_engine_table *engines = &gb_server_tables(server)->engines;
+    CHECK_EQ(stats().blocks_used, 0);
+    CHECK_EQ(stats().blocks_cached, 6);
+    CHECK_NEAR(engines->kv_used_ratio[0], 0, 0);
+    CHECK_NEAR(engines->kv_free_tokens[0], 160, 0);
+    seen other = finish_all(submit(150, 2));    /* takes blocks that were idle */
+    CHECK_EQ(other.end.kind, GB_EVENT_DONE);
+    CHECK_EQ(other.end.usage.cached_tokens, 0);
+    CHECK_EQ(finish_all(submit(100, 2)).end.usage.cached_tokens, 0);
+    stop();
+}
+
+/* Positions that two requests compute in a cache too small for both, with one preempted on the way. */
+static uint64_t computed_under_pressure(bool prefix_caching)
+{
+    gb_server_options o;
+    fake_options(&o);
+    o.engines = 1;
+    o.blocks_per_engine = 5;
+    o.prefix_caching = prefix_caching;
+    start(&o);
+    submit(32, 20);
+    finish_all(submit(31, 20));
+    CHECK_EQ(stats().finished, 2);
+    CHECK_EQ(stats().preempted, 1);
+    CHECK_EQ(stats().cached_tokens, 0);
+    uint64_t computed = f.computed;
+    stop();
+    return computed;
+}
+
+static void a_preempted_request_finds_its_own_text_again(void)
+{
+    uint64_t anew = computed_under_pressure(false), again = computed_under_pressure(true);
+    CHECK(again <= anew - GB_BLOCK_TOKENS);
+}
+
+static void a_work_that_was_cancelled_leaves_nothing_to_share(void)
+{
+    uint64_t seq;
+    uint32_t engine, work;
+    start_with(1, 64, 8);
+    gb_request_id id = submit(50, 6);
+    CHECK(gb_server_poll_round(server, &f.round, now()));
+    gb_server_cancel(server, id, now());
+    CHECK(gb_server_poll_cancel(server, &seq, &engine, &work));
+    fake_drop(&f, engine, work);
+    fake_run(&f, GB_OK);
+    gb_server_round_done(server, &f.result, now());
+    CHECK_EQ(stats().blocks_cached, 0);
+    CHECK_EQ(finish_all(submit(50, 6)).end.usage.cached_tokens, 0);
+    stop();
+}
+
+static void a_failed_round_leaves_nothing_to_share(void)
+{
+    start_with(1, 64, 8);
+    submit(50, 6);
+    CHECK(gb_server_poll_round(server, &f.round, now()));
+    fake_run(&f, GB_EIO);
+    gb_server_round_done(server, &f.result, now());
+    CHECK_EQ(stats().blocks_cached, 0);
+    CHECK_EQ(finish_all(submit(50, 6)).end.usage.cached_tokens, 0);
+    stop();
+}
+
+static void an_engine_that_comes_up_again_has_forgotten_everything(void)
+{
+    start_with(1, 64, 8);
+    finish_all(submit(50, 6));
+    CHECK_EQ(stats().blocks_cached, 3);
+    gb_server_engine_down(server, 0, now());
+    gb_server_engine_up(server, 0);
+    CHECK_EQ(stats().blocks_cached, 0);
+    CHECK_EQ(finish_all(submit(50, 6)).end.usage.cached_tokens, 0);
+    stop();
+}
+
+TESTS(TEST(a_prompt_seen_before_is_not_computed_again_and_gives_the_same_tokens),
+      TEST(without_prefix_caching_every_prompt_is_computed), TEST(an_answer_is_cached_too),
+      TEST(the_select_hook_sees_what_each_engine_has_of_the_prompt),
+      TEST(the_order_hook_sees_what_its_engine_has_of_each_request), TEST(what_only_the_cache_keeps_is_not_in_use),
+      TEST(a_preempted_request_finds_its_own_text_again), TEST(a_work_that_was_cancelled_leaves_nothing_to_share),
+      TEST(a_failed_round_leaves_nothing_to_share), TEST(an_engine_that_comes_up_again_has_forgotten_everything),
+      TEST(a_request_walks_from_submit_to_done),
       TEST(a_full_server_refuses_until_an_end_was_polled),
       TEST(a_draining_server_refuses_new_requests_and_finishes_old_ones),
       TEST(a_request_that_can_never_fit_is_refused_and_freezes_nobody),

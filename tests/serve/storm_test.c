@@ -10,7 +10,7 @@
 #include "tests/serve/fake.h"
 #include "tests/serve/fake_text.h"
 
-enum { REQUESTS_MAX = 400, LENGTH_MAX = 128, CELLS_MAX = 16, STEPS = 300, SEEDS = 1500 };
+enum { TEXTS = 3, REQUESTS_MAX = 400, LENGTH_MAX = 128, CELLS_MAX = 16, STEPS = 300, SEEDS = 1500 };
 
 /* What the storm knows about a request, from the outside. */
 typedef struct shadow {
@@ -37,7 +37,7 @@ typedef struct storm {
     uint64_t hash;
     uint64_t closed_id, *closed_b;    /* B of all closed windows */
     uint32_t token_events, ends;
-    uint64_t preemptions, stop_strings;
+    uint64_t preemptions, stop_strings, cached_tokens;
 } storm;
 
 static storm s;
@@ -111,12 +111,26 @@ static void fill_sampling(gb_sampling *sampling)
     }
 }
 
+/* Half the prompts begin with one of a few texts, or with what an earlier request has become. */
+static void write_prompt(shadow *r)
+{
+    uint32_t same = 0;
+    const shadow *earlier = s.n > 0 && chance(50) ? &s.shadows[below(s.n)] : NULL;
+    if (chance(60)) same = earlier && earlier->n_tokens < r->n_prompt ? earlier->n_tokens : r->n_prompt;
+    if (chance(50)) same = between(0, same);
+    uint64_t text = below(TEXTS);
+    for (uint32_t i = 0; i < r->n_prompt; i++) {
+        r->tokens[i] = (int32_t)below(s.options.vocab);
+        if (i < same) r->tokens[i] = earlier ? earlier->tokens[i] : (int32_t)(gb_mix64(text << 32 | i) % s.options.vocab);
+    }
+}
+
 static void submit(void)
 {
     if (s.n == REQUESTS_MAX) return;
     shadow *r = &s.shadows[s.n];
-    *r = (shadow){.n_prompt = between(1, chance(10) ? LENGTH_MAX : 40)};
-    for (uint32_t i = 0; i < r->n_prompt; i++) r->tokens[i] = (int32_t)below(s.options.vocab);
+    *r = (shadow){.n_prompt = between(1, chance(20) ? LENGTH_MAX : 50)};
+    write_prompt(r);
     r->n_tokens = r->n_prompt;
     fill_sampling(&r->sampling);
     gb_request request = {.tokens = r->tokens, .n_tokens = r->n_prompt, .priority = (int32_t)between(0, 4) / 3, .tag = s.n,
@@ -213,6 +227,7 @@ static void take_end(shadow *r, const gb_event *event)
     r->ended = true;
     s.ends++;
     STORM_CHECK(event->usage.prompt_tokens == r->n_prompt && event->usage.completion_tokens == generated);
+    STORM_CHECK(event->usage.cached_tokens < r->n_prompt && event->usage.cached_tokens % GB_BLOCK_TOKENS == 0);
     if (event->kind == GB_EVENT_ABORTED) STORM_CHECK(r->cancelled);
     if (event->kind == GB_EVENT_FAILED) STORM_CHECK(event->status == GB_EIO || event->status == GB_EDOWN || event->status == GB_EDEADLINE);
     if (event->kind != GB_EVENT_DONE) return;
@@ -342,6 +357,7 @@ static void choose_options(void)
     o->stale_after = gb_ms(between(1, 100));
     o->window_rounds = between(1, 6);
     o->tokenizer = tokenizer;
+    o->prefix_caching = chance(80);
     if (chance(50)) o->vocab = 20;
     o->n_end_ids = between(0, 2);
     for (uint32_t i = 0; i < o->n_end_ids; i++) o->end_ids[i] = (int32_t)below(o->vocab);
@@ -385,6 +401,8 @@ static void check_the_books(void)
     gb_server_stats stats;
     gb_server_stats_get(s.server, &stats);
     s.preemptions = stats.preempted;
+    s.cached_tokens = stats.cached_tokens;
+    STORM_CHECK(s.options.prefix_caching || stats.cached_tokens + stats.blocks_cached == 0);
     STORM_CHECK(stats.accepted == s.n && stats.finished + stats.failed + stats.aborted == s.ends && s.ends == s.n);
     STORM_CHECK(stats.generated_tokens == s.token_events);
     STORM_CHECK(stats.live == 0 && stats.running == 0 && stats.waiting == 0 && stats.blocks_used == 0);
@@ -430,7 +448,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 static void a_storm_breaks_no_invariant(void)
 {
     uint64_t only = number_from("GB_STORM_SEED", 0), n = only ? only : number_from("GB_STORM_SEEDS", SEEDS);
-    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0;
+    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0, cached_tokens = 0;
     tokenizer = fake_tokenizer(NULL, NULL);
     signal(SIGABRT, say_the_seed);
     for (uint64_t seed = only ? only : 1; seed <= n && check_failures == 0; seed++) {
@@ -439,10 +457,12 @@ static void a_storm_breaks_no_invariant(void)
         requests += s.n;
         preemptions += s.preemptions;
         stop_strings += s.stop_strings;
+        cached_tokens += s.cached_tokens;
     }
-    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings\n", (unsigned long long)n,
-           (unsigned long long)requests, (unsigned long long)tokens, (unsigned long long)preemptions, (unsigned long long)stop_strings);
-    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0)));
+    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings, %llu cached tokens\n",
+           (unsigned long long)n, (unsigned long long)requests, (unsigned long long)tokens, (unsigned long long)preemptions,
+           (unsigned long long)stop_strings, (unsigned long long)cached_tokens);
+    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0 && cached_tokens > 0)));
     gb_tokenizer_free(tokenizer);
 }
 

@@ -11,7 +11,7 @@ static void start(void)
 {
     gb_arena_init(&arena);
     CHECK_EQ(gb_pool_init(&pool, &arena, 8, 1024), 0);
-    CHECK_EQ(gb_engine_init(&engine, &arena, 0, 40, 4, 8), 0);
+    CHECK_EQ(gb_engine_init(&engine, &arena, 0, 40, true, 4, 8), 0);
     CHECK_EQ(gb_tables_init(&tables, &arena, 1, 8), 0);
 }
 

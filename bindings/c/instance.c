@@ -209,6 +209,7 @@ static int open_server(opening *o, gb_error *err)
     server.queue_capacity = (uint32_t)opt->max_queue;
     server.blocks_per_engine = o->kv.blocks_per_engine;
     server.window_rounds = (uint32_t)opt->window_rounds;
+    server.prefix_caching = opt->enable_prefix_caching;
     server.aging = gb_ms((uint64_t)opt->aging_ms);
     server.stale_after = gb_ms((uint64_t)opt->stale_after_ms);
     server.seed = (uint64_t)opt->seed;

@@ -278,11 +278,13 @@ void gb_options_help(FILE *out)
     const char *group = "";
     for (uint32_t i = 0; i < gb_option_count; i++) {
         const gb_option_row *row = &gb_option_rows[i];
-        char flag[NAME_BYTES + 2] = "--";
-        size_t n = 2;
+        char flag[NAME_BYTES + 8];
+        bool truth = row->type == GB_OPTION_BOOL;
+        size_t n = (size_t)snprintf(flag, sizeof flag, "%s", truth ? "--[no-]" : "--");
         for (const char *c = row->key; *c; c++) flag[n++] = *c == '_' ? '-' : *c;
+        flag[n] = '\0';
         if (strcmp(group, row->group) != 0) fprintf(out, "\n%c%s:\n", toupper((unsigned char)row->group[0]), row->group + 1);
         group = row->group;
-        gb_option_help_line(out, flag, row->type == GB_OPTION_BOOL ? "" : row->metavar, row->help, row->text);
+        gb_option_help_line(out, flag, truth ? "" : row->metavar, row->help, truth ? (strcmp(row->text, "true") == 0 ? "on" : "") : row->text);
     }
 }

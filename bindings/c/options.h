@@ -29,6 +29,7 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \
       "instruction set of the kernels; auto takes the fastest, measured at start") \
     X("compute", kv_cache_memory, INT, "512M", 1, 1099511627776, "BYTES", "KV cache of all engines together, at most a quarter of memory") \
+    X("compute", enable_prefix_caching, BOOL, "true", 0, 0, "", "requests that begin alike share their full KV blocks") \
     X("scheduling", max_num_seqs, INT, "64", 1, 4096, "N", "running requests per engine") \
     X("scheduling", max_num_batched_tokens, INT, "512", 16, 65536, "N", "tokens computed per engine and round") \
     X("scheduling", max_queue, INT, "4096", 1, 65536, "N", "live requests in the whole server") \

@@ -56,6 +56,15 @@ static const gb_option_row *find_row(const gb_args *args, const char *name, size
     return NULL;
 }
 
+/* --no-x turns the option x off. */
+static const gb_option_row *find_negated(const gb_args *args, const char *name, size_t bytes)
+{
+    if (!args->options || bytes <= 3 || strncmp(name, "no-", 3) != 0) return NULL;
+    const gb_option_row *row = find_row(args, name + 3, bytes - 3);
+    bool option = row >= gb_option_rows && row < gb_option_rows + gb_option_count;
+    return option && row->type == GB_OPTION_BOOL ? row : NULL;
+}
+
 static void flag_name(char *out, size_t capacity, const char *key)
 {
     snprintf(out, capacity, "--%s", key);
@@ -116,7 +125,9 @@ static int take_flag(parse *p, int argc, char *const *argv, int *at, gb_error *e
     bool alias = name != word + 2;
     if (!alias && word[1] != '-') return unknown_flag(p->args, word, err);
     size_t bytes = alias || !equals ? strlen(name) : (size_t)(equals - name);
-    const gb_option_row *row = find_row(p->args, name, bytes);
+    const gb_option_row *row = find_row(p->args, name, bytes), *negated = row ? NULL : find_negated(p->args, name, bytes);
+    if (negated && equals) return gb_fail(err, GB_EINVAL, "--%.*s takes no value", (int)bytes, name);
+    if (negated) return take(p, negated, "false", err);
     if (!row) return unknown_flag(p->args, word, err);
     if (equals) return take(p, row, equals + 1, err);
     if (row->type == GB_OPTION_BOOL) return take(p, row, "true", err);

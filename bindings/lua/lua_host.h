@@ -44,7 +44,7 @@ typedef struct gb_lua_info {
    "checkhook" (the same, by a LuaJIT built for it), "interp" (interpreted, slower) or "none" (interpreted, and cannot be stopped). */
 const char *gb_lua_host_prepare(void);
 
-/* Loads the shipped policies (round_robin, fcfs, gimbal) from the binary. The server is borrowed for the host's life. */
+/* Loads the shipped policies (lua/policies) from the binary. The server is borrowed for the host's life. */
 int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);
 void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
 

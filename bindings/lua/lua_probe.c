@@ -33,6 +33,7 @@ static void fill_engines(gb_engine_table *e, gb_rng *rng, unsigned shape)
         e->age_ns[i] = shape == 3 ? 5e9 : floor(load * 1e8);
         e->valid[i] = shape != 3;
         e->healthy[i] = shape != 4 || gb_rng_below(rng, 2);
+        e->cached_tokens[i] = gb_rng_below(rng, 2) ? floor(load * 4096) : 0;
     }
 }
 
@@ -59,6 +60,7 @@ static void fill_queue(gb_queue_table *q, gb_rng *rng)
         q->deadline_ns[i] = gb_rng_below(rng, 2) ? INFINITY : 1e9;
         q->preemptions[i] = (double)gb_rng_below(rng, 8);
         q->promoted[i] = q->wait_ns[i] > 5e9;
+        q->cached_tokens[i] = gb_rng_below(rng, 2) ? (double)gb_rng_below(rng, (uint64_t)q->prefill_tokens[i]) : 0;
     }
 }
 

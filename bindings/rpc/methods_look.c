@@ -99,7 +99,8 @@ static uint64_t pack_hooks(gb_pack *out, const gb_server_stats *stats)
     X(failed, "ended by a failure") \
     X(aborted, "ended by abort or a closed connection") \
     X(preempted, "times a request lost its blocks") \
-    X(prompt_tokens, "computed") \
+    X(prompt_tokens, "of requests with a first token") \
+    X(cached_tokens, "of them, not computed again") \
     X(generated_tokens, "sampled") \
     X(rounds, "run") \
     X(ordered_dispatches, "engine choices made in turn, for want of fresh traces") \
@@ -108,7 +109,8 @@ static uint64_t pack_hooks(gb_pack *out, const gb_server_stats *stats)
     X(live, "requests now") \
     X(running, "of them in batches") \
     X(waiting, "of them in queues") \
-    X(blocks_used, "KV blocks in use") \
+    X(blocks_used, "KV blocks that requests hold") \
+    X(blocks_cached, "that only the prefix cache keeps") \
     X(blocks_total, "KV blocks of all engines")
 
 void gb_rpc_pack_stats(gb_rpc_service *service, gb_pack *out)
@@ -245,6 +247,7 @@ static const gb_rpc_field engine_fields[] = {
     {.name = "age_ms", .type = GB_RPC_FLOAT, .doc = "of the trace; 0 while nothing is in flight"},
     {.name = "valid", .type = GB_RPC_BOOL, .doc = "true once a trace exists"},
     {.name = "healthy", .type = GB_RPC_BOOL, .doc = "false when the engine is down"},
+    {.name = "cached_tokens", .type = GB_RPC_INT, .doc = "of the latest request: its first tokens that the engine's prefix cache had"},
     {.name = "kv_used", .type = GB_RPC_INT, .doc = "KV blocks in use; a block has 16 positions"},
     {.name = "kv_total", .type = GB_RPC_INT, .doc = "KV blocks of the engine"},
     {.name = "trace_seq", .type = GB_RPC_INT, .doc = "grows with each trace"},

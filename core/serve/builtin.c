@@ -78,6 +78,6 @@ int gb_builtin_order(void *self, gb_queue_table *queue, gb_time now)
 {
     (void)self;
     (void)now;
-    for (uint32_t i = 0; i < queue->n; i++) queue->key[i] = queue->prefill_tokens[i];
+    for (uint32_t i = 0; i < queue->n; i++) queue->key[i] = queue->prefill_tokens[i] - queue->cached_tokens[i];
     return 0;
 }

@@ -15,7 +15,7 @@ typedef struct gb_pressure_params {
 
 void gb_pressure_params_default(gb_pressure_params *params);
 
-/* Algorithm 1 (self = const gb_pressure_params *) and Algorithm 2 (key = prefill tokens; self unused). */
+/* Algorithm 1 (self = const gb_pressure_params *) and Algorithm 2 (key = prefill tokens that are not cached; self unused). */
 int gb_builtin_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now);
 int gb_builtin_order(void *self, gb_queue_table *queue, gb_time now);
 

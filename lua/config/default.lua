@@ -33,6 +33,8 @@ return {
     cpu_kernels = "auto",
     -- KV cache of all engines together, at most a quarter of memory
     kv_cache_memory = "512M",
+    -- requests that begin alike share their full KV blocks
+    enable_prefix_caching = true,
 
     -- How requests are served
 

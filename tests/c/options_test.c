@@ -169,9 +169,10 @@ static void help_names_every_flag_with_its_help(void)
     gb_options_help(out);
     fclose(out);
     for (uint32_t i = 0; i < gb_option_count; i++) {
-        char flag[64] = "--";
-        size_t n = 2;
+        char flag[64] = "--[no-]";
+        size_t n = gb_option_rows[i].type == GB_OPTION_BOOL ? 7 : 2;
         for (const char *c = gb_option_rows[i].key; *c; c++) flag[n++] = *c == '_' ? '-' : *c;
+        flag[n] = '\0';
         CHECK_CONTAINS(text, flag);
         CHECK(strlen(gb_option_rows[i].help) > 2);
     }

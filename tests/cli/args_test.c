@@ -96,6 +96,28 @@ static void values_may_begin_with_a_dash_and_two_dashes_end_the_flags(void)
     done(&f);
 }
 
+static void an_option_that_is_on_is_turned_off_by_its_no(void)
+{
+    fixture f;
+    PARSE(&f, "--chat");
+    CHECK(f.options.enable_prefix_caching);
+    done(&f);
+    PARSE(&f, "--no-enable-prefix-caching");
+    CHECK_EQ(f.status, GB_OK);
+    CHECK(!f.options.enable_prefix_caching);
+    done(&f);
+    PARSE(&f, "--no-enable-prefix-caching", "--enable-prefix-caching");
+    CHECK(f.options.enable_prefix_caching);
+    done(&f);
+    PARSE(&f, "--no-enable-prefix-caching=true");
+    CHECK_EQ(f.status, GB_EINVAL);
+    CHECK_CONTAINS(f.err.text, "takes no value");
+    done(&f);
+    PARSE(&f, "--no-max-queue");
+    CHECK_EQ(f.status, GB_ENOTFOUND);
+    done(&f);
+}
+
 static void an_unknown_flag_gets_the_nearest_name(void)
 {
     static const char *const cases[][2] = {
@@ -158,5 +180,5 @@ static void help_is_answered_even_when_the_config_file_is_missing(void)
 
 TESTS(TEST(flags_options_and_words_go_to_their_places), TEST(a_flag_that_is_absent_has_its_default_and_was_not_given),
       TEST(the_command_line_beats_the_environment), TEST(values_may_begin_with_a_dash_and_two_dashes_end_the_flags),
-      TEST(an_unknown_flag_gets_the_nearest_name), TEST(wrong_values_are_named_with_what_was_expected),
+      TEST(an_option_that_is_on_is_turned_off_by_its_no), TEST(an_unknown_flag_gets_the_nearest_name), TEST(wrong_values_are_named_with_what_was_expected),
       TEST(a_missing_value_and_a_word_too_many_are_errors), TEST(help_is_answered_even_when_the_config_file_is_missing))

@@ -96,7 +96,10 @@ static void gimbal_lua_orders_as_the_built_in_does(void)
     for (int round = 0; round < 300; round++) {
         gb_queue_table *q = &tables.queue;
         q->n = (uint32_t)gb_rng_below(&rng, QUEUE + 1);
-        for (uint32_t i = 0; i < q->n; i++) q->prefill_tokens[i] = (double)gb_rng_below(&rng, 100000);
+        for (uint32_t i = 0; i < q->n; i++) {
+            q->prefill_tokens[i] = (double)gb_rng_below(&rng, 100000);
+            q->cached_tokens[i] = gb_rng_below(&rng, 2) ? floor(q->prefill_tokens[i] * gb_rng_uniform(&rng)) : 0;
+        }
         CHECK_EQ(gb_builtin_order(NULL, q, 0), 0);
         memcpy(expected, q->key, q->n * sizeof *expected);
         CHECK_EQ(gb_lua_policy_order(policy, q, 0), 0);

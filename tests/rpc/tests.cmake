@@ -28,3 +28,7 @@ endif()
 if(GB_PYTHON)    # skipped where the package msgpack is missing
   gb_client_test(python ${GB_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/rpc/client_python.py)
 endif()
+
+if(TARGET fuzz_rpc_service)
+  target_link_libraries(fuzz_rpc_service PRIVATE gb_rpc_fixture)
+endif()

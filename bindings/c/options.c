@@ -11,7 +11,7 @@
 #include "core/base/nearest.h"
 
 const gb_option_row gb_option_rows[] = {
-#define X(group, key, type, text, low, high, metavar, help) {group, #key, GB_OPTION_##type, text, low, high, metavar, help},
+#define X(group, key, type, text, low, high, metavar, help) {group, #key, GB_OPTION_##type, text, (double)(low), (double)(high), metavar, help},
     GB_OPTIONS(X)
 #undef X
 };

@@ -10,7 +10,7 @@ static const char begin_mark[] = "<!-- columns: made from core/flow/columns.h, s
 static const char end_mark[] = "<!-- end of columns -->\n";
 
 enum { PAGE_BYTES = 1 << 18 };
-static char page[PAGE_BYTES], made[PAGE_BYTES], wanted[PAGE_BYTES];
+static char page[PAGE_BYTES], made[PAGE_BYTES], wanted[2 * PAGE_BYTES + 1];
 
 static void add(const char *text)
 {
@@ -57,8 +57,7 @@ static bool make_wanted(void)
     char *begin = strstr(page, begin_mark), *end = strstr(page, end_mark);
     if (!begin || !end || end < begin) return false;
     int head = (int)(begin - page) + (int)strlen(begin_mark);
-    snprintf(wanted, sizeof wanted, "%.*s%s%s", head, page, made, end);
-    return true;
+    return snprintf(wanted, sizeof wanted, "%.*s%s%s", head, page, made, end) < (int)sizeof wanted;
 }
 
 static void policies_page_has_the_columns_that_policies_see(void)

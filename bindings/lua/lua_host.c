@@ -339,16 +339,25 @@ static void hand_over(gb_lua_host *host, gb_hook hook, version *v)
     gb_log(GB_LOG_INFO, "policy %s v%u decides %s (sha256 %.12s)", v->name, v->number, gb_hook_name(hook), v->sha256);
 }
 
+static int wake(gb_lua_host *host, version *v, gb_error *err)
+{
+    v->last_used = ++host->uses;
+    if (v->policy) return GB_OK;
+    int status = build(host, v, err);
+    if (!status) gb_lua_policy_label(v->policy, v->name, v->number);
+    return status;
+}
+
+static int has_no(const version *v, int hook, gb_error *err)
+{
+    return gb_fail(err, GB_EINVAL, "policy %s v%u has no %s", v->name, v->number, gb_hook_name((gb_hook)hook));
+}
+
 static int activate(gb_lua_host *host, int only, version *v, gb_error *err)
 {
-    if (only != GB_HOOKS && !v->hooks[only])
-        return gb_fail(err, GB_EINVAL, "policy %s v%u has no %s", v->name, v->number, gb_hook_name((gb_hook)only));
-    if (!v->policy) {
-        int status = build(host, v, err);
-        if (status) return status;
-        gb_lua_policy_label(v->policy, v->name, v->number);
-    }
-    v->last_used = ++host->uses;
+    if (only != GB_HOOKS && !v->hooks[only]) return has_no(v, only, err);
+    int status = wake(host, v, err);
+    if (status) return status;
     for (int hook = 0; hook < GB_HOOKS; hook++) {
         if (v->hooks[hook] && (only == GB_HOOKS || only == hook)) hand_over(host, (gb_hook)hook, v);
     }
@@ -377,6 +386,18 @@ int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err)
         host->active[h] = 0;
     }
     retire_the_coldest(host);
+    return GB_OK;
+}
+
+int gb_lua_host_try(gb_lua_host *host, uint32_t number, gb_lua_snapshot *snapshot, gb_lua_trial *trial, gb_error *err)
+{
+    version *v = find(host, number);
+    if (!v) return unknown_version(number, err);
+    if (!v->hooks[snapshot->hook]) return has_no(v, snapshot->hook, err);
+    int status = wake(host, v, err);
+    if (status) return status;
+    retire_the_coldest(host);
+    gb_lua_policy_try(v->policy, snapshot, trial);
     return GB_OK;
 }
 
@@ -484,6 +505,7 @@ static void fill_info(const gb_lua_host *host, const version *v, gb_lua_info *in
     memcpy(info->name, v->name, sizeof info->name);
     memcpy(info->sha256, v->sha256, sizeof info->sha256);
     _Static_assert(sizeof info->last_fault == sizeof v->counts.last_fault, "a fault is shown whole");
+    memcpy(info->faults_by, v->counts.faults_by, sizeof info->faults_by);
     memcpy(info->last_fault, v->counts.last_fault, sizeof info->last_fault);
 }
 

@@ -8,11 +8,13 @@
 
 #include <stddef.h>
 
+#include "bindings/lua/lua_fault.h"
+#include "bindings/lua/lua_snapshot.h"
+#include "bindings/lua/lua_trial.h"
 #include "core/serve/server.h"
 
 enum {
     GB_LUA_SOURCE_MAX = 256 * 1024,    /* bytes of one policy file */
-    GB_LUA_NAME_MAX = 64,
     GB_LUA_VERSIONS_MAX = 256,         /* kept; then the oldest that does not decide is forgotten */
     GB_LUA_WARM_MAX = 4,               /* versions that do not decide, but keep their VM ready */
 };
@@ -36,6 +38,7 @@ typedef struct gb_lua_info {
     gb_lua_state state;
     bool builtin;                      /* shipped with gimbal */
     uint64_t calls, nils, faults;
+    uint64_t faults_by[GB_HOOKS][GB_LUA_FAULT_KINDS];
     char last_fault[1024];             /* "policies/mine.lua:12: why" and a traceback, one frame a line; or "" */
 } gb_lua_info;
 
@@ -71,6 +74,11 @@ int         gb_lua_host_find(const gb_lua_host *host, uint32_t version, gb_lua_i
 /* The version active for a hook, or 0 when the C built-in decides. */
 uint32_t    gb_lua_host_active(const gb_lua_host *host, gb_hook hook);
 const char *gb_lua_host_source(const gb_lua_host *host, uint32_t version, size_t *bytes);          /* NULL when unknown */
+
+/* Lets a version decide a snapshot (which gets the keys of an order_queue): for checks, replays and benches. Nothing is counted or
+   logged. GB_ENOTFOUND; GB_EINVAL when the version has no such hook; what building its VM says. A fault of the script is no error
+   here: trial has it. */
+int gb_lua_host_try(gb_lua_host *host, uint32_t version, gb_lua_snapshot *snapshot, gb_lua_trial *trial, gb_error *err);
 
 /* Between decisions, when the loop is idle: a step of garbage collection. */
 void gb_lua_host_idle(gb_lua_host *host);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <luajit.h>
 
@@ -136,11 +137,12 @@ void gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t versi
 /* ---- deciding ---- */
 
 /* Counts the fault in vm->fault, and logs one a second. */
-static int fault(gb_lua_policy *policy, gb_time now)
+static int fault(gb_lua_policy *policy, gb_hook hook, gb_time now)
 {
     gb_lua_vm *vm = policy->vm;
     place_fault(policy);
     policy->counts->faults++;
+    policy->counts->faults_by[hook][vm->fault_kind]++;
     memcpy(policy->counts->last_fault, vm->fault, sizeof policy->counts->last_fault);
     if (now >= policy->next_warning) {
         policy->next_warning = now + gb_seconds(1);
@@ -149,16 +151,23 @@ static int fault(gb_lua_policy *policy, gb_time now)
     return GB_POLICY_FAULT;
 }
 
-static int bad_answer(gb_lua_policy *policy, gb_time now, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int bad_answer(gb_lua_policy *policy, gb_time now, const char *format, ...)
+typedef struct complaint {
+    gb_hook hook;
+    gb_lua_fault_kind kind;
+    gb_time now;
+} complaint;
+
+static int bad_answer(gb_lua_policy *policy, complaint about, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int bad_answer(gb_lua_policy *policy, complaint about, const char *format, ...)
 {
     gb_lua_vm *vm = policy->vm;
+    vm->fault_kind = about.kind;
     int n = snprintf(vm->fault, sizeof vm->fault, "%s: ", policy->chunk);
     va_list args;
     va_start(args, format);
     vsnprintf(vm->fault + n, sizeof vm->fault - (size_t)n, format, args);
     va_end(args);
-    return fault(policy, now);
+    return fault(policy, about.hook, about.now);
 }
 
 static int opinion_nil(gb_lua_policy *policy)
@@ -174,11 +183,14 @@ static int engine_answer(gb_lua_policy *policy, uint32_t engines, gb_time now)
     switch (lua_type(L, -1)) {
     case LUA_TNIL: return opinion_nil(policy);
     case LUA_TNUMBER: break;
-    default: return bad_answer(policy, now, "select_engine returned a %s; it must return an engine number or nil", lua_typename(L, lua_type(L, -1)));
+    default:
+        return bad_answer(policy, (complaint){GB_HOOK_SELECT, GB_LUA_FAULT_TYPE, now},
+                          "select_engine returned a %s; it must return an engine number or nil", lua_typename(L, lua_type(L, -1)));
     }
     double answer = lua_tonumber(L, -1);
+    gb_lua_fault_kind kind = isnan(answer) ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_RANGE;
     if (!(answer >= 0 && answer < engines) || answer != floor(answer))
-        return bad_answer(policy, now, "select_engine returned %.14g; engines are 0..%u", answer, engines - 1);
+        return bad_answer(policy, (complaint){GB_HOOK_SELECT, kind, now}, "select_engine returned %.14g; engines are 0..%u", answer, engines - 1);
     return (int)answer;
 }
 
@@ -195,7 +207,7 @@ int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_eng
     lua_pushvalue(L, GB_LUA_REQUEST);
     lua_pushvalue(L, GB_LUA_ENGINES);
     bool ran = gb_lua_vm_call(vm, 2, 1, gb_hook_name(GB_HOOK_SELECT), policy->budgets.hooks[GB_HOOK_SELECT]);
-    int answer = ran ? engine_answer(policy, engines->n, now) : fault(policy, now);
+    int answer = ran ? engine_answer(policy, engines->n, now) : fault(policy, GB_HOOK_SELECT, now);
     lua_settop(L, SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
@@ -207,7 +219,7 @@ static int keys_answer(gb_lua_policy *policy, const gb_queue_table *queue, gb_ti
 {
     lua_State *L = policy->vm->L;
     if (!lua_isnil(L, -1))
-        return bad_answer(policy, now, "order_queue returned a %s; it must fill queue.key[i] and return nothing", lua_typename(L, lua_type(L, -1)));
+        return bad_answer(policy, (complaint){GB_HOOK_ORDER, GB_LUA_FAULT_TYPE, now}, "order_queue returned a %s; it must fill queue.key[i] and return nothing", lua_typename(L, lua_type(L, -1)));
     uint32_t missing = 0, first = 0;
     for (uint32_t i = queue->n; i-- > 0;) {
         if (!isnan(queue->key[i])) continue;
@@ -216,7 +228,7 @@ static int keys_answer(gb_lua_policy *policy, const gb_queue_table *queue, gb_ti
     }
     if (missing == 0) return GB_OK;
     if (missing == queue->n) return opinion_nil(policy);
-    return bad_answer(policy, now, "order_queue left %u of %u keys unset, the first of them queue.key[%u]", missing, queue->n, first);
+    return bad_answer(policy, (complaint){GB_HOOK_ORDER, GB_LUA_FAULT_NAN, now}, "order_queue left %u of %u keys unset, the first of them queue.key[%u]", missing, queue->n, first);
 }
 
 int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
@@ -231,9 +243,46 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
     lua_pushvalue(L, SLOT_ORDER);
     lua_pushvalue(L, GB_LUA_QUEUE);
     bool ran = gb_lua_vm_call(vm, 1, 1, gb_hook_name(GB_HOOK_ORDER), policy->budgets.hooks[GB_HOOK_ORDER]);
-    int answer = ran ? keys_answer(policy, queue, now) : fault(policy, now);
+    int answer = ran ? keys_answer(policy, queue, now) : fault(policy, GB_HOOK_ORDER, now);
     lua_settop(L, SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
     return answer;
+}
+
+/* ---- trying ---- */
+
+static int decide(gb_lua_policy *policy, gb_lua_snapshot *snapshot)
+{
+    gb_tables *tables = &snapshot->tables;
+    if (snapshot->hook == GB_HOOK_SELECT) return gb_lua_policy_select(policy, &tables->request, &tables->engines, snapshot->now);
+    return gb_lua_policy_order(policy, &tables->queue, snapshot->now);
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void gb_lua_policy_try(gb_lua_policy *policy, gb_lua_snapshot *snapshot, gb_lua_trial *trial)
+{
+    gb_lua_vm *vm = policy->vm;
+    gb_lua_counts scratch = {0}, *counts = policy->counts;
+    gb_time next_warning = policy->next_warning;
+    gb_rng rng = vm->rng;
+    policy->counts = &scratch;
+    policy->next_warning = GB_NEVER;
+    vm->rng = snapshot->rng;
+    size_t live = vm->arena.live_bytes;
+    uint64_t start = thread_cpu_ns();
+    trial->answer = decide(policy, snapshot);
+    trial->cpu_ns = thread_cpu_ns() - start;
+    trial->allocated_bytes = vm->arena.live_bytes > live ? vm->arena.live_bytes - live : 0;
+    trial->fault_kind = vm->fault_kind;
+    memcpy(trial->fault, scratch.last_fault, sizeof trial->fault);
+    vm->rng = rng;
+    policy->next_warning = next_warning;
+    policy->counts = counts;
 }

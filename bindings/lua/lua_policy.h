@@ -3,6 +3,8 @@
 #ifndef GB_LUA_POLICY_H
 #define GB_LUA_POLICY_H
 
+#include "bindings/lua/lua_snapshot.h"
+#include "bindings/lua/lua_trial.h"
 #include "bindings/lua/lua_vm.h"
 #include "core/flow/policy.h"
 
@@ -27,6 +29,7 @@ typedef struct gb_lua_script {
 
 typedef struct gb_lua_counts {
     uint64_t calls, nils, faults;
+    uint64_t faults_by[GB_HOOKS][GB_LUA_FAULT_KINDS];
     char last_fault[GB_LUA_FAULT_BYTES];
 } gb_lua_counts;
 
@@ -41,9 +44,12 @@ bool        gb_lua_policy_has(const gb_lua_policy *policy, gb_hook hook);
 void        gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t version);    /* for its log lines */
 gb_lua_vm  *gb_lua_policy_vm(gb_lua_policy *policy);
 
-/* The hooks of gb_policy; self is the gb_lua_policy. */
+/* The hooks of gb_policy; self is the gb_lua_policy. After GB_POLICY_FAULT the VM has the fault. */
 int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now);
 int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now);
+
+/* Decides a snapshot, uncounted and unlogged. */
+void gb_lua_policy_try(gb_lua_policy *policy, gb_lua_snapshot *snapshot, gb_lua_trial *trial);
 
 /* Runs every hook over made-up tables of many shapes: GB_EPOLICY with the fault of the first that fails. */
 int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err);

@@ -8,6 +8,7 @@
 #include <lua.h>
 
 #include "bindings/lua/lua_arena.h"
+#include "bindings/lua/lua_fault.h"
 #include "bindings/lua/lua_guard.h"
 #include "bindings/lua/lua_view.h"
 #include "core/base/rng.h"
@@ -15,7 +16,6 @@
 
 enum {
     GB_LUA_MEMORY = 32 * 1024 * 1024,    /* cap of one VM */
-    GB_LUA_FAULT_BYTES = 1024,
     GB_LUA_LOG_BYTES = 512,              /* of one gimbal.log line */
     GB_LUA_LOG_LINES = 10,               /* of one script in one second */
 };
@@ -40,7 +40,8 @@ typedef struct gb_lua_vm {
     size_t collect_at;                     /* live bytes that force a full collection between two decisions */
     size_t settled_bytes;                  /* live bytes after the last finished collection */
     gb_lua_log_window log;
-    char fault[GB_LUA_FAULT_BYTES];        /* of the last failed call: "file:line: why" and the calls that led there */
+    gb_lua_fault_kind fault_kind;          /* of the last failed call */
+    char fault[GB_LUA_FAULT_BYTES];        /* its "file:line: why" and the calls that led there */
 } gb_lua_vm;
 
 /* What a VM is made for. The settings are options of the server that scripts may have as params of the same name. */

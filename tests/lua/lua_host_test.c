@@ -547,6 +547,36 @@ static void a_directory_with_a_mistake_gives_nothing(void)
     stop();
 }
 
+/* ---- trying ---- */
+
+static void a_version_decides_a_snapshot_without_deciding_anything_real(void)
+{
+    start();
+    uint32_t version = load("return { api = 1, select_engine = function(request, engines)\n"
+                            "if request.prompt_tokens == 7 then error('seven') end\n"
+                            "return gimbal.now() == 5 and engines.n - 1 or nil end }");
+    gb_request_row request = {.prompt_tokens = 6};
+    gb_lua_snapshot *snapshot = NULL;
+    gb_lua_trial trial;
+    CHECK_EQ(gb_lua_snapshot_take(&snapshot, GB_HOOK_SELECT, &request, &gb_server_tables(server)->engines, NULL, 5), 0);
+    gb_rng_init(&snapshot->rng, 1);
+    CHECK_EQ(gb_lua_host_try(host, version, snapshot, &trial, &err), 0);
+    CHECK_EQ(trial.answer, gb_server_tables(server)->engines.n - 1);
+    CHECK_STR(trial.fault, "");
+    snapshot->tables.request.prompt_tokens = 7;
+    CHECK_EQ(gb_lua_host_try(host, version, snapshot, &trial, &err), 0);
+    CHECK_EQ(trial.answer, GB_POLICY_FAULT);
+    CHECK_EQ(trial.fault_kind, GB_LUA_FAULT_ERROR);
+    CHECK_STR(trial.fault, "mine.lua:2: seven\n  in select_engine (mine.lua:2)");
+    CHECK_EQ(info_of(version).calls, 0);
+    CHECK_EQ(info_of(version).faults, 0);
+    CHECK_EQ(gb_lua_host_try(host, 99, snapshot, &trial, &err), GB_ENOTFOUND);
+    CHECK_EQ(gb_lua_host_try(host, 1, snapshot, &trial, &err), GB_EINVAL);
+    CHECK_STR(err.text, "policy fcfs v1 has no select_engine");
+    gb_lua_snapshot_free(snapshot);
+    stop();
+}
+
 /* ---- log ---- */
 
 static char lines[4096];
@@ -586,4 +616,4 @@ TESTS(TEST(shipped_policies_are_loaded_and_none_decides_yet), TEST(an_active_scr
       TEST(unknown_versions_and_names_are_refused_with_a_hint), TEST(bad_files_are_refused_and_the_active_policy_stays),
       TEST(a_source_that_is_too_big_is_refused_in_memory_too), TEST(a_file_is_loaded_by_its_path_once_for_both_hooks),
       TEST(a_directory_gives_all_its_policies_in_order_of_names), TEST(a_directory_with_a_mistake_gives_nothing),
-      TEST(every_change_of_who_decides_is_logged_with_its_digest))
+      TEST(a_version_decides_a_snapshot_without_deciding_anything_real), TEST(every_change_of_who_decides_is_logged_with_its_digest))

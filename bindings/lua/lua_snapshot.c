@@ -1,0 +1,302 @@
+#include "bindings/lua/lua_snapshot.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct column {
+    const char *name;
+    size_t offset;    /* of the pointer, or of the scalar, in its table */
+} column;
+
+#define ENGINE_COLUMN(name, unit, meaning) {#name, offsetof(gb_engine_table, name)},
+#define QUEUE_COLUMN(name, unit, meaning) {#name, offsetof(gb_queue_table, name)},
+#define REQUEST_COLUMN(name, unit, meaning) {#name, offsetof(gb_request_row, name)},
+static const column engine_columns[] = {GB_ENGINE_COLUMNS(ENGINE_COLUMN)};
+static const column queue_columns[] = {GB_QUEUE_COLUMNS(QUEUE_COLUMN)};
+static const column request_columns[] = {GB_REQUEST_COLUMNS(REQUEST_COLUMN)};
+
+enum {
+    ENGINE_COLUMNS = sizeof engine_columns / sizeof *engine_columns,
+    QUEUE_COLUMNS = sizeof queue_columns / sizeof *queue_columns,
+    REQUEST_COLUMNS = sizeof request_columns / sizeof *request_columns,
+};
+
+static double *cells_of(const void *table, const column *c) { return *(double *const *)((const char *)table + c->offset); }
+static double *scalar_of(void *row, const column *c) { return (double *)((char *)row + c->offset); }
+
+/* ---- taking ---- */
+
+static int make(gb_lua_snapshot **out, gb_hook hook, uint32_t engines, uint32_t queue)
+{
+    gb_lua_snapshot *s = calloc(1, sizeof *s);
+    if (!s) return GB_ENOMEM;
+    gb_arena_init(&s->arena);
+    s->hook = hook;
+    if (gb_tables_init(&s->tables, &s->arena, engines ? engines : 1, queue ? queue : 1)) {
+        gb_lua_snapshot_free(s);
+        return GB_ENOMEM;
+    }
+    s->tables.queue.n = queue;
+    *out = s;
+    return GB_OK;
+}
+
+void gb_lua_snapshot_free(gb_lua_snapshot *snapshot)
+{
+    if (!snapshot) return;
+    gb_arena_deinit(&snapshot->arena);
+    free(snapshot);
+}
+
+static void copy_engines(gb_engine_table *to, const gb_engine_table *from)
+{
+    to->next = from->next;
+    for (int c = 0; c < ENGINE_COLUMNS; c++) memcpy(cells_of(to, &engine_columns[c]), cells_of(from, &engine_columns[c]), from->n * sizeof(double));
+}
+
+static void copy_queue(gb_queue_table *to, const gb_queue_table *from)
+{
+    to->engine = from->engine;
+    for (int c = 0; c < QUEUE_COLUMNS; c++) memcpy(cells_of(to, &queue_columns[c]), cells_of(from, &queue_columns[c]), to->n * sizeof(double));
+}
+
+int gb_lua_snapshot_take(gb_lua_snapshot **out, gb_hook hook, const gb_request_row *request, const gb_engine_table *engines,
+                         const gb_queue_table *queue, gb_time now)
+{
+    bool selects = hook == GB_HOOK_SELECT;
+    uint32_t rows = selects ? 0 : queue->n < GB_LUA_SNAPSHOT_ROWS_MAX ? queue->n : GB_LUA_SNAPSHOT_ROWS_MAX;
+    gb_lua_snapshot *s;
+    int status = make(&s, hook, selects ? engines->n : 0, rows);
+    if (status) return status;
+    s->now = now;
+    s->cut = !selects && rows < queue->n;
+    if (selects) {
+        s->tables.request = *request;
+        copy_engines(&s->tables.engines, engines);
+    } else {
+        copy_queue(&s->tables.queue, queue);
+    }
+    *out = s;
+    return GB_OK;
+}
+
+/* ---- writing ---- */
+
+static json_t *number_json(double value)
+{
+    if (isnan(value)) return json_string("nan");
+    if (isinf(value)) return json_string(value > 0 ? "inf" : "-inf");
+    return json_real(value);
+}
+
+static void write_columns(json_t *object, const void *table, const column *columns, int n_columns, uint32_t rows)
+{
+    for (int c = 0; c < n_columns; c++) {
+        json_t *array = json_array();
+        const double *cells = cells_of(table, &columns[c]);
+        for (uint32_t i = 0; i < rows; i++) json_array_append_new(array, number_json(cells[i]));
+        json_object_set_new(object, columns[c].name, array);
+    }
+}
+
+static json_t *engines_json(const gb_engine_table *engines)
+{
+    json_t *object = json_pack("{s:i, s:i}", "n", (int)engines->n, "next", (int)engines->next);
+    write_columns(object, engines, engine_columns, ENGINE_COLUMNS, engines->n);
+    return object;
+}
+
+static json_t *queue_json(const gb_queue_table *queue)
+{
+    json_t *object = json_pack("{s:i, s:i}", "n", (int)queue->n, "engine", (int)queue->engine);
+    write_columns(object, queue, queue_columns, QUEUE_COLUMNS, queue->n);
+    return object;
+}
+
+static json_t *request_json(const gb_request_row *request)
+{
+    json_t *object = json_object();
+    gb_request_row row = *request;
+    for (int c = 0; c < REQUEST_COLUMNS; c++) json_object_set_new(object, request_columns[c].name, number_json(*scalar_of(&row, &request_columns[c])));
+    return object;
+}
+
+static json_t *random_json(const gb_rng *rng)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < 4; i++) {
+        char word[17];
+        snprintf(word, sizeof word, "%016" PRIx64, rng->s[i]);
+        json_array_append_new(array, json_string(word));
+    }
+    return array;
+}
+
+char *gb_lua_snapshot_write(const gb_lua_snapshot *s)
+{
+    json_t *root = json_pack("{s:i, s:s, s:I, s:o}", "gimbal_snapshot", GB_LUA_SNAPSHOT_FORMAT, "hook", gb_hook_name(s->hook), "now_ns",
+                             (json_int_t)s->now, "random", random_json(&s->rng));
+    if (!root) return NULL;
+    if (s->cut) json_object_set_new(root, "cut", json_true());
+    if (s->hook == GB_HOOK_SELECT) {
+        json_object_set_new(root, "request", request_json(&s->tables.request));
+        json_object_set_new(root, "engines", engines_json(&s->tables.engines));
+    } else {
+        json_object_set_new(root, "queue", queue_json(&s->tables.queue));
+    }
+    char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(root);
+    return text;
+}
+
+/* ---- reading ---- */
+
+typedef struct reading {
+    const char *what;
+    gb_error *err;
+} reading;
+
+static int read_number(const reading *r, double *value, const json_t *json, const char *table, const char *name)
+{
+    const char *word = json_string_value(json);
+    if (json_is_number(json)) *value = json_number_value(json);
+    else if (word && strcmp(word, "inf") == 0) *value = INFINITY;
+    else if (word && strcmp(word, "-inf") == 0) *value = -INFINITY;
+    else if (word && strcmp(word, "nan") == 0) *value = NAN;
+    else return gb_fail(r->err, GB_EFORMAT, "%s: %s.%s has something that is no number", r->what, table, name);
+    return GB_OK;
+}
+
+static int read_count(const reading *r, uint32_t *count, const json_t *object, const char *table, const char *key, uint32_t low, uint32_t high)
+{
+    const json_t *value = json_object_get(object, key);
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < low || number > high)
+        return gb_fail(r->err, GB_EFORMAT, "%s: %s.%s must be a whole number of %u to %u", r->what, table, key, low, high);
+    *count = (uint32_t)number;
+    return GB_OK;
+}
+
+static const column *find_column(const column *columns, int n_columns, const char *name)
+{
+    for (int c = 0; c < n_columns; c++) {
+        if (strcmp(columns[c].name, name) == 0) return &columns[c];
+    }
+    return NULL;
+}
+
+static int read_column(const reading *r, double *cells, const json_t *array, const char *table, const char *name, uint32_t rows)
+{
+    if (json_array_size(array) != rows) return gb_fail(r->err, GB_EFORMAT, "%s: %s.%s must be a list of %u numbers", r->what, table, name, rows);
+    for (uint32_t i = 0; i < rows; i++) {
+        int status = read_number(r, &cells[i], json_array_get(array, i), table, name);
+        if (status) return status;
+    }
+    return GB_OK;
+}
+
+static int read_columns(const reading *r, const void *to, json_t *object, const char *table, const column *columns, int n_columns, uint32_t rows,
+                        const char *scalar)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value) {
+        if (strcmp(name, "n") == 0 || strcmp(name, scalar) == 0) continue;
+        const column *c = find_column(columns, n_columns, name);
+        if (!c) return gb_fail(r->err, GB_EFORMAT, "%s: %s has no column \"%.64s\"", r->what, table, name);
+        int status = read_column(r, cells_of(to, c), value, table, name, rows);
+        if (status) return status;
+    }
+    return GB_OK;
+}
+
+static int read_request(const reading *r, gb_request_row *request, json_t *object)
+{
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object)) return gb_fail(r->err, GB_EFORMAT, "%s: a snapshot of select_engine needs request", r->what);
+    json_object_foreach(object, name, value) {
+        const column *c = find_column(request_columns, REQUEST_COLUMNS, name);
+        if (!c) return gb_fail(r->err, GB_EFORMAT, "%s: request has no column \"%.64s\"", r->what, name);
+        int status = read_number(r, scalar_of(request, c), value, "request", name);
+        if (status) return status;
+    }
+    return GB_OK;
+}
+
+static int read_select(const reading *r, gb_lua_snapshot **out, json_t *root)
+{
+    json_t *object = json_object_get(root, "engines");
+    uint32_t n = 0, next = 0;
+    int status = read_count(r, &n, object, "engines", "n", 1, 512);
+    if (!status) status = read_count(r, &next, object, "engines", "next", 0, n - 1);
+    if (status) return status;
+    if ((status = make(out, GB_HOOK_SELECT, n, 0))) return gb_fail(r->err, status, "out of memory for %s", r->what);
+    (*out)->tables.engines.next = next;
+    status = read_columns(r, &(*out)->tables.engines, object, "engines", engine_columns, ENGINE_COLUMNS, n, "next");
+    return status ? status : read_request(r, &(*out)->tables.request, json_object_get(root, "request"));
+}
+
+static int read_order(const reading *r, gb_lua_snapshot **out, json_t *root)
+{
+    json_t *object = json_object_get(root, "queue");
+    uint32_t n = 0, engine = 0;
+    int status = read_count(r, &n, object, "queue", "n", 1, GB_LUA_SNAPSHOT_ROWS_MAX);
+    if (!status) status = read_count(r, &engine, object, "queue", "engine", 0, 511);
+    if (status) return status;
+    if ((status = make(out, GB_HOOK_ORDER, 0, n))) return gb_fail(r->err, status, "out of memory for %s", r->what);
+    (*out)->tables.queue.engine = engine;
+    return read_columns(r, &(*out)->tables.queue, object, "queue", queue_columns, QUEUE_COLUMNS, n, "engine");
+}
+
+static int read_random(const reading *r, gb_rng *rng, const json_t *array)
+{
+    gb_rng_init(rng, 0);
+    if (!array) return GB_OK;
+    uint64_t all = 0;
+    for (size_t i = 0; i < 4; i++) {
+        const char *word = json_string_value(json_array_get(array, i));
+        char *end = NULL;
+        if (word) rng->s[i] = strtoull(word, &end, 16);
+        if (!word || end == word || *end) return gb_fail(r->err, GB_EFORMAT, "%s: random must be a list of four hexadecimal words", r->what);
+        all |= rng->s[i];
+    }
+    return all ? GB_OK : gb_fail(r->err, GB_EFORMAT, "%s: random must not be all zeros", r->what);
+}
+
+static int read_root(const reading *r, gb_lua_snapshot **out, json_t *root)
+{
+    const char *hook = json_string_value(json_object_get(root, "hook"));
+    const json_t *now = json_object_get(root, "now_ns");
+    if (json_integer_value(json_object_get(root, "gimbal_snapshot")) != GB_LUA_SNAPSHOT_FORMAT)
+        return gb_fail(r->err, GB_EFORMAT, "%s is no snapshot of format %d; gimbal writes one for each fault of a policy", r->what, GB_LUA_SNAPSHOT_FORMAT);
+    if (!json_is_integer(now) || json_integer_value(now) < 0) return gb_fail(r->err, GB_EFORMAT, "%s: now_ns must be a whole number", r->what);
+    int status;
+    if (hook && strcmp(hook, gb_hook_name(GB_HOOK_SELECT)) == 0) status = read_select(r, out, root);
+    else if (hook && strcmp(hook, gb_hook_name(GB_HOOK_ORDER)) == 0) status = read_order(r, out, root);
+    else return gb_fail(r->err, GB_EFORMAT, "%s: hook must be select_engine or order_queue", r->what);
+    if (status) return status;
+    (*out)->now = (gb_time)json_integer_value(now);
+    (*out)->cut = json_is_true(json_object_get(root, "cut"));
+    return read_random(r, &(*out)->rng, json_object_get(root, "random"));
+}
+
+int gb_lua_snapshot_read(gb_lua_snapshot **out, const char *what, const char *text, size_t bytes, gb_error *err)
+{
+    reading r = {what, err};
+    json_error_t why;
+    if (bytes > GB_LUA_SNAPSHOT_BYTES_MAX)
+        return gb_fail(err, GB_ETOOBIG, "%s has %zu bytes; a snapshot has at most %d", what, bytes, GB_LUA_SNAPSHOT_BYTES_MAX);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!root) return gb_fail(err, GB_EFORMAT, "%s:%d: %s; a snapshot is one JSON object", what, why.line, why.text);
+    gb_lua_snapshot *snapshot = NULL;
+    int status = read_root(&r, &snapshot, root);
+    json_decref(root);
+    if (status) gb_lua_snapshot_free(snapshot);
+    else *out = snapshot;
+    return status;
+}

@@ -7,7 +7,7 @@
 #include "core/base/nearest.h"
 
 static const gb_flag flags[] = {
-    GB_FLAG(gb_place_flags, policy, STRING, "swap", 0, 0, "NAME", "stay, linear, eplb, moetuner, topology, paper, swap, max, budget or replicas"),
+    GB_FLAG(gb_place_flags, policy, STRING, "swap", 0, 0, "NAME", "stay, linear, eplb, moetuner, topology, paper, swap, grouped, max, budget or replicas"),
     GB_FLAG(gb_place_flags, weights, STRING, "paper", 0, 0, "paper|balanced|latency", "alpha, beta, gamma and the form of imbalance"),
     GB_FLAG(gb_place_flags, alpha, FLOAT, "1", 0, 1e9, "X", "weight of communication (default: that of --weights)"),
     GB_FLAG(gb_place_flags, beta, FLOAT, "0.0025", 0, 1e9, "X", "weight of imbalance (default: that of --weights)"),
@@ -17,8 +17,8 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_place_flags, min_gain, FLOAT, "0", 0, 1, "X", "stay unless the cost falls by at least this share"),
     GB_FLAG(gb_place_flags, max_moves, INT, "-1", -1, 4294967294.0, "N", "most experts copied per rearrangement (-1: any number)"),
     GB_FLAG(gb_place_flags, max_bytes, INT, "-1", -1, 1e15, "BYTES", "most bytes copied per rearrangement (-1: any number)"),
-    GB_FLAG(gb_place_flags, groups, INT, "1", 1, 1024, "N", "eplb: groups of experts that stay on a node together"),
-    GB_FLAG(gb_place_flags, nodes, INT, "1", 1, 512, "N", "eplb: nodes"),
+    GB_FLAG(gb_place_flags, groups, INT, "1", 1, 1024, "N", "eplb, grouped: groups of experts that stay on a node together"),
+    GB_FLAG(gb_place_flags, nodes, INT, "1", 1, 512, "N", "eplb, grouped: nodes"),
     GB_FLAG(gb_place_flags, raw, BOOL, "false", 0, 0, "", "decide on the window's own counts, not on the smoothed and shrunk estimate"),
     GB_FLAG(gb_place_flags, window, INT, "-1", -1, 999999, "N", "solve, picture: the window to decide on (-1: the last)"),
     GB_FLAG(gb_place_flags, layer, INT, "-1", -1, 4095, "N", "solve --exact, picture: only this layer (-1: all; picture: the one that gains most)"),

@@ -20,7 +20,7 @@ int gb_placer_init(gb_placer *p, gb_arena *arena, const gb_dump *dump, gb_error 
 {
     const gb_placement *shape = &dump->placement;
     size_t homes = (size_t)shape->layers * shape->experts;
-    *p = (gb_placer){.options = gb_solve_defaults(), .links = dump->links, .groups = 1, .nodes = 1,
+    *p = (gb_placer){.arena = arena, .options = gb_solve_defaults(), .links = dump->links, .groups = 1, .nodes = 1,
                      .home = GB_ARENA_NEW(arena, int32_t, homes), .out = GB_ARENA_NEW(arena, int32_t, homes),
                      .share = GB_ARENA_NEW(arena, double, (size_t)shape->sources * shape->ranks),
                      .window = GB_ARENA_NEW(arena, double, homes * shape->sources)};
@@ -147,6 +147,23 @@ static int swap(gb_placer *p, gb_placement *next, const gb_placement *now, const
     return search(p, next, now, traffic, &p->options, err);
 }
 
+static int grouped(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
+{
+    find_homes(p, now);
+    if (!homes_fit(p)) return no_homes(err);
+    if (p->nodes_solver.groups != p->groups || p->nodes_solver.nodes != p->nodes) {
+        int rc = gb_nodes_init(&p->nodes_solver, p->arena, now->experts, now->ranks, p->groups, p->nodes, err);
+        if (rc != GB_OK) return rc;
+    }
+    gb_solver_score(&p->solver, &p->options.weights, &p->links, traffic, p->home);
+    for (uint32_t l = 0; l < now->layers; l++) {
+        size_t at = (size_t)l * now->experts;
+        gb_nodes_place(&p->nodes_solver, p->out + at, &p->solver.layer[l], &p->options.weights, p->home + at);
+    }
+    gb_plan_settle(next, now, p->out);
+    return GB_OK;
+}
+
 static int max(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
 {
     gb_solve_options options = p->options;
@@ -187,6 +204,7 @@ const gb_placer_policy gb_placer_policies[] = {
     {"topology", "cheapest rank with room, hottest expert first (after SGLang's proposal)", false, true, topology},
     {"paper", "the paper's greedy rule", false, false, paper},
     {"swap", "swap search with a proved bound", false, false, swap},
+    {"grouped", "swap search with --groups of experts kept whole on --nodes", false, true, grouped},
     {"max", "swap search for the fullest rank (latency weights)", false, false, max},
     {"budget", "swap search within --max-moves (192) or --max-bytes", false, false, budget},
     {"replicas", "swap search, then copies placed by source in spare slots", true, false, copies},

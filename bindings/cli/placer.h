@@ -6,16 +6,19 @@
 #include "core/moe/decide.h"
 #include "core/moe/dump.h"
 #include "core/moe/estimate.h"
+#include "core/moe/nodes.h"
 #include "core/moe/replicas.h"
 #include "core/moe/solve.h"
 
 typedef struct gb_placer {
+    gb_arena *arena;
     gb_solve_options options;        /* weights, tolerance, caps and threshold of every policy */
     gb_links links;
-    uint32_t groups, nodes;          /* for eplb; 1, 1 without a hierarchy */
+    uint32_t groups, nodes;          /* for eplb and grouped; 1, 1 without a hierarchy */
     bool raw;                        /* decide on the window itself, not on the estimate */
     gb_solver solver;
     gb_replicas replicas;
+    gb_nodes nodes_solver;           /* made when the policy first runs: only then must the shape divide */
     gb_decider decider;
     gb_estimate estimate;
     int32_t *home, *out;             /* [layers][experts] */

@@ -63,7 +63,7 @@ class Place(unittest.TestCase):
     def test_compare_runs_every_policy(self):
         self.gen(*SMALL, "--spare", 2)
         rows = {row["policy"]: row for row in json.loads(self.good("compare", self.dump, "--weights", "balanced", "--json"))}
-        self.assertEqual(set(rows), {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "max", "budget", "replicas"})
+        self.assertEqual(set(rows), {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "grouped", "max", "budget", "replicas"})
         self.assertEqual(rows["stay"]["moves"], 0)
         self.assertLess(rows["swap"]["objective"], rows["stay"]["objective"])
         self.assertLess(rows["replicas"]["remote_ratio"], rows["swap"]["remote_ratio"])

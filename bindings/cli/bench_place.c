@@ -39,10 +39,10 @@ typedef struct scene {
     size_t homes;
 } scene;
 
-static int open_scene(scene *s, shape size, double sigma, double block, gb_error *err)
+static int open_scene(scene *s, shape size, double sigma, double block, uint64_t seed, gb_error *err)
 {
     gb_generator_options o = gb_generator_defaults();
-    o.layers = size.layers, o.sources = size.sources, o.experts = size.experts, o.sigma = sigma, o.block = block;
+    o.layers = size.layers, o.sources = size.sources, o.experts = size.experts, o.sigma = sigma, o.block = block, o.seed = seed;
     gb_arena_init(&s->arena);
     s->homes = (size_t)size.layers * size.experts;
     s->traffic = GB_ARENA_NEW(&s->arena, double, s->homes * size.sources);
@@ -116,7 +116,6 @@ static timing measure(scene *s, const gb_solve_options *options, gb_solve_report
 {
     double quiet[SAMPLES_MAX], all[SAMPLES_MAX], others;
     timing t = {0};
-    solve(s, options, report);    /* pages and caches */
     while (t.quiet < rounds && t.samples < rounds * TRIES_PER_ROUND) {
         double ms = take_sample(s, options, report, &others);
         all[t.samples++] = ms;
@@ -155,31 +154,48 @@ static const search searches[] = {
     {"balanced, 58x8x256x8, warm", &deepseek, gb_place_weights_balanced, 0.5, 0.5, 1e-3, 2, 15, 0.3},
 };
 
+enum { SEEDS = 3 };    /* one set of windows may be kind */
+
+/* The window of a seed, with homes as `warm` windows before it left them; solved once. */
+static int prepare(scene *s, const search *what, const gb_solve_options *options, uint64_t seed, gb_solve_report *solved, gb_error *err)
+{
+    int rc = open_scene(s, *what->shape, what->sigma, what->block, seed, err);
+    if (rc != GB_OK) return rc;
+    for (uint32_t w = 0; w < what->warm; w++) {
+        next_window(s);
+        solve(s, options, solved);
+        memcpy(s->home, s->out, s->homes * sizeof *s->home);
+    }
+    next_window(s);
+    solve(s, options, solved);
+    return GB_OK;
+}
+
 static int run_search(gb_report *report, const search *what, int64_t rounds, gb_error *err)
 {
-    scene s;
-    char name[64];
     gb_solve_options options = gb_solve_defaults();
-    gb_solve_report solved;
+    double gap = 0, worst = 0, moves = 0;
+    int rc = GB_OK;
     options.weights = what->weights();
     options.tolerance = what->tolerance;
-    int rc = open_scene(&s, *what->shape, what->sigma, what->block, err);
-    if (rc == GB_OK) {
-        for (uint32_t w = 0; w < what->warm; w++) {
-            next_window(&s);
-            solve(&s, &options, &solved);
-            memcpy(s.home, s.out, s.homes * sizeof *s.home);
+    for (uint64_t seed = 1; seed <= SEEDS && rc == GB_OK; seed++) {
+        scene s;
+        gb_solve_report solved;
+        rc = prepare(&s, what, &options, seed, &solved, err);
+        if (rc == GB_OK && seed == 1) add_time(report, what->name, measure(&s, &options, &solved, rounds), what->most_ms);
+        if (rc == GB_OK) {
+            double here = 100 * gb_solve_gap(&solved);
+            gap += here / SEEDS;
+            worst = fmax(worst, here);
+            moves += (double)solved.moves / SEEDS;
         }
-        next_window(&s);
-        timing t = measure(&s, &options, &solved, rounds);
-        add_time(report, what->name, t, what->most_ms);
-        snprintf(name, sizeof name, "  proved gap");
-        gb_report_row *row = gb_report_add(report, name, 100 * gb_solve_gap(&solved), "%");
-        gb_report_bound(row, GB_BOUND_AT_MOST, what->most_gap);
-        gb_report_note(row, "cost %.1f, staying %.1f, %u moves", solved.objective, solved.stay, solved.moves);
+        gb_arena_deinit(&s.arena);
     }
-    gb_arena_deinit(&s.arena);
-    return rc;
+    if (rc != GB_OK) return rc;
+    gb_report_row *row = gb_report_add(report, "  proved gap", gap, "%");
+    gb_report_bound(row, GB_BOUND_AT_MOST, what->most_gap);
+    gb_report_note(row, "mean of %d seeds, worst %.3f %%; %.0f moves", SEEDS, worst, moves);
+    return GB_OK;
 }
 
 /* --- budget ------------------------------------------------------------------------------------------------------------------------ */
@@ -205,7 +221,7 @@ static int run_budget(gb_report *report, double sigma, double block, double beta
     enum { MOVES = 192 };
     scene s;
     char name[64];
-    int rc = open_scene(&s, qwen, sigma, block, err);
+    int rc = open_scene(&s, qwen, sigma, block, 1, err);
     if (rc == GB_OK) {
         gb_solve_options free_moves = gb_solve_defaults(), budget;
         gb_solve_report solved;

@@ -104,11 +104,10 @@ static void find_regrets(gb_prices *b, const gb_swap_search *s)
         }
 }
 
-/* Slot prices under which nobody wants to leave: mu_a <= mu_b + regret[a][b] for all a, b, by relaxation. Exact where the
-   incumbent is optimal for the load prices; otherwise a cycle stays short, and the price is close. */
+/* Slot prices under which nobody wants to leave: mu_a <= mu_b + regret[a][b] for all a, b, by relaxation. They exist where
+   the incumbent is optimal for the load prices; otherwise a cycle drives them down, and the caller compares. */
 static void settle_slot_prices(gb_prices *b, const gb_swap_search *s)
 {
-    memset(b->try_slot, 0, s->ranks * sizeof *b->try_slot);
     bool changed = true;
     for (uint32_t pass = 0; changed && pass < s->ranks; pass++) {
         changed = false;
@@ -149,9 +148,12 @@ void gb_bound_start(gb_prices *b, const gb_swap_search *s)
         b->try_load[r] = s->imbalance == GB_IMBALANCE_MAX ? s->beta / (float)s->ranks + s->price_hint[r]
                                                           : 2 * s->beta * (s->rank_load[r] - s->mean);
     if (s->imbalance == GB_IMBALANCE_MAX) project(b->try_load, s->ranks, s->beta);
+    memset(b->try_slot, 0, s->ranks * sizeof *b->try_slot);
+    keep(b, s, evaluate(b, s));
     find_regrets(b, s);
     settle_slot_prices(b, s);
-    keep(b, s, evaluate(b, s));
+    double settled = evaluate(b, s);
+    if (settled > b->value) keep(b, s, settled);
 }
 
 /* --- improving ------------------------------------------------------------------------------------------------------ */

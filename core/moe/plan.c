@@ -137,9 +137,10 @@ void gb_plan_align(gb_placement *to, const gb_placement *from)
 
 typedef struct layer_state {
     gb_plan *plan;
+    gb_placement *to;
     uint32_t layer, slots;
     int32_t *now;            /* [slots] */
-    const int32_t *want;
+    int32_t *want;           /* [slots] of `to` */
     uint16_t copies[GB_EXPERTS_MAX];
 } layer_state;
 
@@ -168,23 +169,55 @@ static bool fill_free_slots(layer_state *s)
     return progress;
 }
 
-/* Every changed slot holds an only copy: they form circles. One circle is one step. */
+static void follow_exchange(gb_placement *to, uint32_t layer, int32_t expert, int32_t left, int32_t taken)
+{
+    for (uint32_t s = 0; s < to->sources; s++) {
+        size_t i = gb_placement_route_index(to, layer, s, (uint32_t)expert);
+        if (to->route[i] == left) to->route[i] = taken;
+        if (to->other[i] == left) to->other[i] = taken;
+    }
+}
+
+/* Two slots of one rank trade what they are to hold. */
+static void exchange(layer_state *s, uint32_t a, uint32_t b)
+{
+    int32_t of_a = s->want[a], of_b = s->want[b];
+    s->want[a] = of_b, s->want[b] = of_a;
+    follow_exchange(s->to, s->layer, of_a, (int32_t)a, (int32_t)b);
+    follow_exchange(s->to, s->layer, of_b, (int32_t)b, (int32_t)a);
+}
+
+static uint32_t slot_that_wants(const layer_state *s, int32_t expert)
+{
+    uint32_t t = 0;
+    while (t < s->slots && (s->want[t] != expert || s->now[t] == expert)) t++;
+    GB_ASSERT(t < s->slots);
+    return t;
+}
+
+/* The content of each slot of the path goes to the next one, that of the last to the first. */
+static void turn(layer_state *s, const uint32_t *path, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) emit(s, s->now[path[i]], (int32_t)path[i], (int32_t)path[(i + 1) % n]);
+    for (uint32_t i = s->plan->n - n; i < s->plan->n; i++) s->now[s->plan->moves[i].to] = s->plan->moves[i].expert;
+    s->plan->steps++;
+}
+
+/* Every changed slot holds an only copy: they form circles, and one circle is one step. It passes a rank once: where it comes to
+   one again, the two slots there exchange what they are to hold, and the inner circle that this closes turns first. */
 static void turn_circle(layer_state *s, uint32_t start)
 {
-    int32_t carried = s->now[start];
-    uint32_t at = start;
+    uint32_t path[GB_RANKS_MAX], n = 0, next = start;
     do {
-        int32_t to = -1;
-        for (uint32_t t = 0; t < s->slots && to < 0; t++)
-            if (s->want[t] == carried && s->now[t] != carried) to = (int32_t)t;
-        GB_ASSERT(to >= 0);
-        emit(s, carried, (int32_t)at, to);
-        int32_t next = s->now[to];
-        s->now[to] = carried;
-        carried = next;
-        at = (uint32_t)to;
-    } while (at != start);
-    s->plan->steps++;
+        path[n++] = next;
+        next = slot_that_wants(s, s->now[next]);
+        uint32_t first = 0, rank = gb_placement_rank_of_slot(s->to, (int32_t)next);
+        while (first < n && gb_placement_rank_of_slot(s->to, (int32_t)path[first]) != rank) first++;
+        if (first == n) continue;
+        if (path[first] != next) exchange(s, path[first], next);
+        turn(s, path + first, n - first);
+        n = first;
+    } while (n > 0);
 }
 
 static void build_layer(layer_state *s)
@@ -198,14 +231,15 @@ static void build_layer(layer_state *s)
     }
 }
 
-void gb_plan_build(gb_plan *plan, const gb_placement *from, const gb_placement *to)
+void gb_plan_build(gb_plan *plan, const gb_placement *from, gb_placement *to)
 {
     GB_ASSERT(same_shape(from, to));
     int32_t now[2 * GB_EXPERTS_MAX + GB_RANKS_MAX];
     plan->n = plan->steps = 0;
     GB_ASSERT(gb_placement_slots(from) <= sizeof now / sizeof *now);
     for (uint32_t l = 0; l < from->layers; l++) {
-        layer_state s = {.plan = plan, .layer = l, .slots = gb_placement_slots(from), .now = now, .want = gb_placement_layer_slots(to, l)};
+        layer_state s = {.plan = plan, .to = to, .layer = l, .slots = gb_placement_slots(from), .now = now,
+                         .want = gb_placement_layer_slots(to, l)};
         memcpy(now, gb_placement_layer_slots(from, l), s.slots * sizeof *now);
         for (uint32_t t = 0; t < s.slots; t++)
             if (now[t] >= 0) s.copies[now[t]]++;

@@ -32,8 +32,9 @@ void gb_plan_settle(gb_placement *to, const gb_placement *from, const int32_t *h
 /* Reorders the slots of each rank of `to` so that experts which were on that rank keep their slot. Routes follow. */
 void gb_plan_align(gb_placement *to, const gb_placement *from);
 
-/* The steps from `from` to `to`; both valid, of one shape, and aligned. Layer after layer. */
-void gb_plan_build(gb_plan *plan, const gb_placement *from, const gb_placement *to);
+/* The steps from `from` to `to`; both valid, of one shape, and aligned. Layer after layer. In one step a rank receives at most
+   one expert; slots of a rank may exchange what they are to hold for that, and routes follow. */
+void gb_plan_build(gb_plan *plan, const gb_placement *from, gb_placement *to);
 
 /* Best first: merges the layers' steps by worth[step] per copied expert. Steps of one layer keep their order. */
 void gb_plan_sort(gb_plan *plan, const double *worth);

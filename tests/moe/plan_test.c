@@ -18,9 +18,13 @@ static bool same_slots(const gb_placement *a, const gb_placement *b)
     return memcmp(a->expert_of_slot, b->expert_of_slot, (size_t)a->layers * gb_placement_slots(a) * sizeof(int32_t)) == 0;
 }
 
-/* Every prefix is valid, and the whole leads to `to`. */
+/* Every prefix is valid, the whole leads to `to`, and a rank that receives needs room for one expert more. */
 static void check_prefixes(const gb_plan *plan, const gb_placement *from, const gb_placement *to)
 {
+    for (uint32_t i = 0; i < plan->n; i++)
+        for (uint32_t j = 0; j < i; j++)
+            CHECK(plan->moves[i].step != plan->moves[j].step || plan->moves[i].expert < 0 ||
+                  gb_placement_rank_of_slot(from, plan->moves[i].to) != gb_placement_rank_of_slot(from, plan->moves[j].to));
     gb_placement now;
     gb_placement_init(&now, &arena, from->layers, from->sources, from->experts, from->ranks, from->slots_per_rank - from->experts / from->ranks, NULL);
     for (uint32_t steps = 0; steps <= plan->steps && check_failures == 0; steps++) {
@@ -61,6 +65,25 @@ static void a_circle_of_three_is_one_step_of_three_copies(void)
     gb_plan_build(&plan, &from, &to);
     CHECK_EQ(plan.steps, 1);
     CHECK_EQ(gb_plan_copies(&plan), 3);
+    check_prefixes(&plan, &from, &to);
+    gb_arena_deinit(&arena);
+}
+
+/* 0 -> rank 1, 2 -> rank 2, 4 -> rank 1 again, 3 -> rank 0: as slots say it is one circle, as ranks it is two. */
+static void a_circle_that_would_pass_a_rank_twice_is_turned_as_two(void)
+{
+    gb_arena_init(&arena);
+    gb_placement from = placement(1, 6, 3, 0), to = placement(1, 6, 3, 0);
+    const int32_t slots[6] = {3, 1, 0, 4, 2, 5};
+    memcpy(gb_placement_layer_slots(&to, 0), slots, sizeof slots);
+    for (uint32_t s = 0; s < 2; s++)
+        for (int32_t i = 0; i < 6; i++) gb_placement_routes(&to, 0, s)[slots[i]] = i;
+    gb_plan plan;
+    CHECK_EQ(gb_plan_init(&plan, &arena, &from), 0);
+    gb_plan_build(&plan, &from, &to);
+    CHECK_EQ(gb_placement_check(&to, NULL), 0);
+    CHECK_EQ(plan.steps, 2);
+    CHECK_EQ(gb_plan_copies(&plan), 4);
     check_prefixes(&plan, &from, &to);
     gb_arena_deinit(&arena);
 }
@@ -178,6 +201,7 @@ static void limits_cut_between_steps_and_the_best_steps_come_first(void)
     gb_arena_deinit(&arena);
 }
 
-TESTS(TEST(two_experts_that_trade_ranks_are_one_step), TEST(a_circle_of_three_is_one_step_of_three_copies), TEST(equal_placements_need_no_plan),
+TESTS(TEST(two_experts_that_trade_ranks_are_one_step), TEST(a_circle_of_three_is_one_step_of_three_copies), TEST(a_circle_that_would_pass_a_rank_twice_is_turned_as_two),
+      TEST(equal_placements_need_no_plan),
       TEST(every_prefix_of_any_plan_is_a_valid_placement), TEST(an_aligned_expert_that_stays_on_its_rank_does_not_move),
       TEST(limits_cut_between_steps_and_the_best_steps_come_first))

@@ -93,11 +93,16 @@ static void unlink_ready(gb_rpc_service *service, const gb_rpc_conn *conn)
     if (!*at) service->ready_tail = at;
 }
 
+static void end_requests(gb_rpc_conn *conn, gb_time now)
+{
+    while (conn->streams) gb_rpc_stream_orphan(conn->streams, now);
+    gb_rpc_subscription_free_all(conn);
+}
+
 void gb_rpc_close(gb_rpc_conn *conn, gb_time now)
 {
     gb_rpc_service *service = conn->service;
-    while (conn->streams) gb_rpc_stream_orphan(conn->streams, now);
-    gb_rpc_subscription_free_all(conn);
+    end_requests(conn, now);
     if (conn->is_ready) unlink_ready(service, conn);
     if (conn->next) conn->next->previous = conn->previous;
     if (conn->previous) conn->previous->next = conn->next;
@@ -293,11 +298,12 @@ static void handle_notification(gb_rpc_conn *conn, const msgpack_object *name, c
 
 /* --- in --- */
 
-/* What came cannot be answered: say why and close. */
-static void refuse(gb_rpc_conn *conn, int status, int code, const char *sentence)
+/* What came cannot be answered: say why, as the last thing, and close. */
+static void refuse(gb_rpc_conn *conn, int status, int code, const char *sentence, gb_time now)
 {
     gb_rpc_error error = {.code = code};
     gb_fail(&error.sentence, status, "%s", sentence);
+    end_requests(conn, now);
     gb_rpc_conn_error_event(conn, NULL, &error);
     gb_rpc_conn_shut(conn, status);
 }
@@ -311,10 +317,10 @@ static void handle_message(gb_rpc_conn *conn, const msgpack_object *message, gb_
     bool is_request = n == 4 && is_unsigned(&part[0], 0) && is_unsigned(&part[1], UINT32_MAX) && part[2].type == MSGPACK_OBJECT_STR;
     bool is_notification = n == 3 && is_unsigned(&part[0], 2) && part[0].via.u64 == 2 && part[1].type == MSGPACK_OBJECT_STR;
     if (is_request && is_in_flight(conn, (uint32_t)part[1].via.u64))
-        refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "the msgid of a call is in use by one that has no answer yet");
+        refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "the msgid of a call is in use by one that has no answer yet", now);
     else if (is_request) handle_request(conn, (uint32_t)part[1].via.u64, &part[2], &part[3], now);
     else if (is_notification) handle_notification(conn, &part[1], &part[2], now);
-    else refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "a message must be [0, msgid, method, [params]] or [2, method, [params]]");
+    else refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "a message must be [0, msgid, method, [params]] or [2, method, [params]]", now);
 }
 
 /* Only whole frames within the limits get here. */
@@ -324,7 +330,7 @@ static void handle_frame(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time
     msgpack_unpacked_init(&unpacked);
     size_t at = 0;
     if (msgpack_unpack_next(&unpacked, bytes, n, &at) == MSGPACK_UNPACK_SUCCESS && at == n) handle_message(conn, &unpacked.data, now);
-    else refuse(conn, GB_EFORMAT, GB_RPC_PARSE, "the message could not be unpacked");
+    else refuse(conn, GB_EFORMAT, GB_RPC_PARSE, "the message could not be unpacked", now);
     msgpack_unpacked_destroy(&unpacked);
 }
 
@@ -344,7 +350,7 @@ static void read_messages(gb_rpc_conn *conn, gb_time now)
     size_t at = 0;
     while (may_read(conn)) {
         gb_frame_state state = gb_frame_scan(&conn->frame, conn->in.data + at, conn->in.n - at, &err);
-        if (state == GB_FRAME_BAD) refuse(conn, GB_EFORMAT, GB_RPC_PARSE, err.text);
+        if (state == GB_FRAME_BAD) refuse(conn, GB_EFORMAT, GB_RPC_PARSE, err.text, now);
         if (state != GB_FRAME_WHOLE) break;
         handle_frame(conn, conn->in.data + at, conn->frame.at, now);
         at += conn->frame.at;
@@ -360,7 +366,7 @@ int gb_rpc_input(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time now)
     conn->heard_at = now;
     for (size_t at = 0; at < n && conn->status == GB_OK; at += READ_BYTES) {
         gb_pack_raw(&conn->in, (const char *)bytes + at, n - at < READ_BYTES ? n - at : READ_BYTES);
-        if (conn->in.overflow) refuse(conn, GB_ESLOW, GB_RPC_SLOW_READER, "calls are not read while their answers are not: read, then call");
+        if (conn->in.overflow) refuse(conn, GB_ESLOW, GB_RPC_SLOW_READER, "calls are not read while their answers are not: read, then call", now);
         read_messages(conn, now);
     }
     if (conn->in.n > 0) gb_rpc_service_wake(conn->service, now + conn->service->options.slow_reader);
@@ -394,11 +400,11 @@ static void check_patience(gb_rpc_conn *conn, gb_time now)
     gb_time hello_by = conn->opened_at + options->hello_within, rest_by = conn->heard_at + options->slow_reader;
     if (conn->status != GB_OK) return;
     if (!conn->greeted) {
-        if (now >= hello_by) refuse(conn, GB_EDEADLINE, GB_RPC_UNAUTHENTICATED, "no hello came in time");
+        if (now >= hello_by) refuse(conn, GB_EDEADLINE, GB_RPC_UNAUTHENTICATED, "no hello came in time", now);
         else gb_rpc_service_wake(conn->service, hello_by);
     }
     if (conn->in.n > 0 && may_read(conn)) {
-        if (now >= rest_by) refuse(conn, GB_EDEADLINE, GB_RPC_PARSE, "the rest of a message did not come in time");
+        if (now >= rest_by) refuse(conn, GB_EDEADLINE, GB_RPC_PARSE, "the rest of a message did not come in time", now);
         else gb_rpc_service_wake(conn->service, rest_by);
     }
 }

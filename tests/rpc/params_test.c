@@ -228,6 +228,23 @@ static void a_prompt_longer_than_the_context_is_refused_with_both_figures(void)
     fixture_close(&f);
 }
 
+static void text_of_too_many_tokens_is_refused_with_both_figures(void)
+{
+    uint32_t n = GB_RPC_VALUES_MAX + 1;
+    fixture f;
+    peer p;
+    char *params = malloc(n + 32);
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int head = sprintf(params, "{\"text\": \"");
+    memset(params + head, ' ', n);
+    strcpy(params + head + n, "\"}");
+    peer_call_fails(&p, "tokenize", params, GB_RPC_TOO_LARGE, "text", "text has 1052673 tokens, but at most 1052672 are allowed");
+    free(params);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
 static void messages_are_checked_one_by_one(void)
 {
     one_fails("generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, 5]}", "messages[1]", "must be a map");
@@ -380,7 +397,7 @@ TESTS(TEST(every_parameter_of_every_method_refuses_every_wrong_type), TEST(every
       TEST(max_tokens_outside_its_range_is_refused_with_the_range), TEST(two_to_the_63_is_refused_and_not_taken_for_a_negative_number),
       TEST(max_tokens_beyond_the_context_is_cut_to_it), TEST(a_prompt_is_exactly_one_of_three_and_not_empty),
       TEST(token_ids_out_of_range_are_named_with_their_index), TEST(a_prompt_longer_than_the_context_is_refused_with_both_figures),
-      TEST(messages_are_checked_one_by_one), TEST(sampling_values_are_refused_by_name_and_range), TEST(too_many_stops_are_refused),
+      TEST(text_of_too_many_tokens_is_refused_with_both_figures), TEST(messages_are_checked_one_by_one), TEST(sampling_values_are_refused_by_name_and_range), TEST(too_many_stops_are_refused),
       TEST(integers_are_accepted_for_floats_and_nil_is_absent), TEST(request_ids_are_short_text_without_control_characters),
       TEST(a_request_id_in_use_is_refused), TEST(a_model_without_tokenizer_takes_ids_only_and_says_so),
       TEST(unknown_names_are_ignored_but_slips_are_refused), TEST(a_name_in_the_wrong_map_is_refused), TEST(what_json_cannot_say_is_checked_too),

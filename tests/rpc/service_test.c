@@ -285,6 +285,9 @@ static void a_msgid_in_use_is_refused_and_closes(void)
     peer_post(&p, 5, "generate", "{\"prompt\": \"x\"}");
     peer_post(&p, 5, "ping", "{}");
     CHECK(p.status != 0);
+    fixture_run(&f);
+    peer_receive(&p);
+    CHECK_EQ(peer_waiting(&p), 1);    /* error_event is the last thing: the request was ended with the connection */
     json_t *event = peer_take(&p, "error_event");
     CHECK_EQ(json_int(event, "code"), GB_RPC_INVALID_REQUEST);
     CHECK_CONTAINS(json_text(event, "message"), "msgid");

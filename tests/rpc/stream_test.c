@@ -218,6 +218,93 @@ static void text_that_was_held_back_comes_before_done(void)
     fixture_close(&f);
 }
 
+/* Characters of one to four bytes, one byte a token: no event ever holds half of one. */
+static void a_character_split_over_tokens_comes_whole(void)
+{
+    static const char *const scripts[] = {"\xf0\x9f\x98\x80\xf0\x9f\x98\x81 ok", "\xe4\xbd\xa0\xe5\xa5\xbd", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xc4\x8f\xc4\x8f"};
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        for (int window = 0; window < 3; window++) {
+            fixture f;
+            peer p;
+            heard h = {0};
+            char call[128];
+            fixture_open(&f, &(fixture_options){.script = scripts[i]});
+            peer_hello(&p, &f);
+            snprintf(call, sizeof call, "{\"prompt\": \"x\", \"stream\": true, \"request_id\": \"a\", \"window\": %d}", window);
+            json_decref(peer_call(&p, "generate", call));
+            fixture_run(&f);
+            hear(&p, &h);
+            if (window) peer_notify(&p, "ack", "{\"request_id\": \"a\"}");
+            hear(&p, &h);    /* text that is not UTF-8 would be no text here */
+            CHECK_STR(h.text, scripts[i]);
+            CHECK(h.done);
+            peer_close(&p);
+            fixture_close(&f);
+        }
+}
+
+/* Bytes cut off in the middle of a character end as one U+FFFD, in a stream as in a whole result. */
+static void an_unfinished_character_ends_as_a_replacement(void)
+{
+    fixture f;
+    peer p;
+    heard h = {0};
+    fixture_open(&f, &(fixture_options){.script = "a\xf0\x9f\x98"});
+    peer_hello(&p, &f);
+    json_t *r = peer_call(&p, "generate", "{\"prompt\": \"x\"}");
+    CHECK_STR(json_text(r, "text"), "a\xef\xbf\xbd");
+    json_decref(r);
+    json_decref(peer_call(&p, "generate", stream_call));
+    fixture_run(&f);
+    hear(&p, &h);
+    CHECK_STR(h.text, "a\xef\xbf\xbd");
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static const char long_script[] = "The caf\xc3\xa9 \xe2\x80\x9cstop\xe2\x80\x9d by the r\xc3\xado \xf0\x9f\x98\x80 stops at the stopping stop.";
+
+/* Up to three stop texts: pieces of the script, and some that are not in it. */
+static void random_stops(char *out, size_t room)
+{
+    static const char *const pieces[] = {"stop", "stopp", "stopping", "\xc3\xa9", "\xf0\x9f\x98\x80 s", "\xc3\xado \xf0\x9f\x98\x80", "zebra", ".", "the r\xc3\xad", "at the st", "T"};
+    int n = rand() % 4;
+    snprintf(out, room, "[");
+    for (int i = 0; i < n; i++) {
+        const char *piece = pieces[(size_t)rand() % (sizeof pieces / sizeof *pieces)];
+        snprintf(out + strlen(out), room - strlen(out), "%s\"%s\"", i ? "," : "", piece);
+    }
+    snprintf(out + strlen(out), room - strlen(out), "]");
+}
+
+static void a_stream_is_its_whole_result_whatever_the_stops(void)
+{
+    fixture f;
+    peer p;
+    srand(7);
+    fixture_open(&f, &(fixture_options){.script = long_script});
+    peer_hello(&p, &f);
+    for (int run = 0; run < 1000 && !check_failures; run++) {
+        heard h = {0};
+        char stops[256], call[512];
+        random_stops(stops, sizeof stops);
+        int max_tokens = 1 + rand() % 100;
+        snprintf(call, sizeof call, "{\"prompt\": \"x\", \"sampling\": {\"stop\": %s, \"max_tokens\": %d}}", stops, max_tokens);
+        json_t *whole = peer_call(&p, "generate", call);
+        snprintf(call, sizeof call, "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"stop\": %s, \"max_tokens\": %d}}", stops, max_tokens);
+        json_decref(peer_call(&p, "generate", call));
+        fixture_run(&f);
+        hear(&p, &h);
+        CHECK_STR(h.text, json_text(whole, "text"));
+        CHECK_EQ(h.tokens, json_array_size(json_object_get(whole, "tokens")));
+        CHECK(h.done);
+        if (check_failures) printf("    %s, run %d\n", call, run);
+        json_decref(whole);
+    }
+    peer_close(&p);
+    fixture_close(&f);
+}
+
 /* --- credit --- */
 
 static void a_reader_without_acks_gets_as_many_events_as_the_window_has(void)
@@ -408,6 +495,30 @@ static void a_reader_that_does_not_read_holds_a_megabyte_at_most(void)
     CHECK_EQ(live(&f), 0);
     peer_close(&slow);
     peer_close(&fine);
+    fixture_close(&f);
+}
+
+static void whole_results_of_a_connection_are_bounded(void)
+{
+    static char much[1 << 16];
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    memset(much, 'x', sizeof much);
+    peer_post(&p, 30, "generate", "{\"prompt\": \"x\", \"request_id\": \"a\"}");
+    gb_rpc_stream *stream = gb_rpc_stream_find(f.service, "a");
+    gb_event event = {.kind = GB_EVENT_TOKEN, .id = stream->id, .at = f.now, .text = much, .text_bytes = sizeof much};
+    uint32_t events = 0;
+    for (; gb_rpc_stream_find(f.service, "a"); events++) gb_rpc_event(f.service, &event);
+    CHECK_EQ(events, GB_RPC_WHOLE_BYTES / sizeof much);
+    peer_receive(&p);
+    json_t *response = peer_take_response(&p, 30);
+    CHECK_EQ(json_int(json_array_get(response, 2), "code"), GB_RPC_TOO_LARGE);
+    json_decref(response);
+    fixture_run(&f);
+    CHECK_EQ(live(&f), 0);
+    peer_close(&p);
     fixture_close(&f);
 }
 
@@ -701,7 +812,9 @@ static void memory_is_flat_over_ten_thousand_requests(void)
 TESTS(TEST(a_whole_result_has_text_tokens_usage_and_timings), TEST(the_server_makes_a_request_id_when_there_is_none),
       TEST(logprobs_come_for_each_token_and_are_finite), TEST(stop_texts_end_the_text_before_them),
       TEST(the_response_comes_before_the_first_event), TEST(a_stream_puts_together_what_a_whole_result_has), TEST(done_tells_usage_and_why),
-      TEST(text_that_was_held_back_comes_before_done), TEST(a_reader_without_acks_gets_as_many_events_as_the_window_has),
+      TEST(text_that_was_held_back_comes_before_done), TEST(a_character_split_over_tokens_comes_whole),
+      TEST(an_unfinished_character_ends_as_a_replacement), TEST(a_stream_is_its_whole_result_whatever_the_stops),
+      TEST(whole_results_of_a_connection_are_bounded), TEST(a_reader_without_acks_gets_as_many_events_as_the_window_has),
       TEST(what_was_generated_without_credit_comes_as_one_event_after_an_ack), TEST(credit_is_never_exceeded_and_no_token_is_lost),
       TEST(acks_of_another_connection_give_no_credit), TEST(an_ended_stream_waits_thirty_seconds_for_credit),
       TEST(a_full_stream_without_credit_for_thirty_seconds_is_ended), TEST(credit_in_time_saves_a_full_stream),

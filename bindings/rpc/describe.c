@@ -108,8 +108,9 @@ static json_t *limits_json(void)
 
 json_t *gb_rpc_describe(void)
 {
-    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:o, s:{s:s}}", "api_level", GB_RPC_API_LEVEL, "api_compatible", GB_RPC_API_COMPATIBLE,
-                     "methods", methods_json(), "events", notifications_json(), "errors", errors_json(), "limits", limits_json(), "ext_types", "1",
+    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:o, s:{s:s}}", "api_level", GB_RPC_API_LEVEL, "api_compatible",
+                     GB_RPC_API_COMPATIBLE, "methods", methods_json(), "events", notifications_json(), "errors", errors_json(),
+                     "limits", limits_json(), "ext_types", "1",
                      "matrix: u8 dtype (0 u32, 1 u64, 2 f32, 3 f64), u8 ndim, u16 0, u32 dims[ndim], data; little-endian");
 }
 
@@ -128,29 +129,33 @@ static const char intro[] =
     "\n"
     "This file is made from the method table (`gimbal api-info --markdown`); a test compares the two.\n"
     "\n"
-    "A server listens on a Unix socket (`--socket PATH`, mode 0600) and, when asked, on TCP (`--rpc-port`). Messages follow the msgpack-RPC\n"
-    "specification, so any client of it can call: request `[0, msgid, method, [map]]`, response `[1, msgid, error, result]`, notification\n"
-    "`[2, method, [map]]`. Parameters are one map by name and results are maps; `[]` stands for an empty map. Clients for C, Lua and Python\n"
-    "are one file each in `bindings/clients`.\n"
+    "A server listens on a Unix socket (`--socket PATH`, mode 0600) and, when asked, on TCP (`--rpc-port`). Messages follow\n"
+    "the msgpack-RPC specification, so any client of it can call: request `[0, msgid, method, [map]]`, response\n"
+    "`[1, msgid, error, result]`, notification `[2, method, [map]]`. Parameters are one map by name and results are maps; `[]`\n"
+    "stands for an empty map. Clients for C, Lua and Python are one file each in `bindings/clients`.\n"
     "\n"
     "## Rules\n"
     "\n"
-    "- Maps may gain keys; codes, names and meanings stay. A parameter that is `nil` is absent, an absent result is left out. Integers are\n"
-    "  accepted for floats. Times end in `_ms`.\n"
-    "- Names of parameters that the server does not know are ignored, so that newer clients work with older servers. A name one or two letters\n"
-    "  beside a known one, or one that belongs into another map (`max_tokens` outside `sampling`), is refused with INVALID_PARAMS.\n"
-    "- `hello` comes first, within 5 s; without it only `ping`, `api_info` and `hello` answer. On the Unix socket everyone is admin. Over TCP\n"
-    "  `hello` needs the API key as `auth` where one is configured, and the admin token makes the connection an admin's.\n"
-    "- The response to `generate` is sent before its first event; token events carry `seq` 0, 1, 2 ... without a gap; exactly one of `done` and\n"
-    "  `failed` ends a stream. Responses may come in any order. A msgid may be used again once it is answered, not before.\n"
+    "- Maps may gain keys; codes, names and meanings stay. A parameter that is `nil` is absent, an absent result is left out.\n"
+    "  Integers are accepted for floats. Times end in `_ms`.\n"
+    "- Names of parameters that the server does not know are ignored, so that newer clients work with older servers. A name\n"
+    "  one or two letters beside a known one, or one that belongs into another map (`max_tokens` outside `sampling`), is\n"
+    "  refused with INVALID_PARAMS.\n"
+    "- `hello` comes first, within 5 s; without it only `ping`, `api_info` and `hello` answer. On the Unix socket everyone is\n"
+    "  admin. Over TCP `hello` needs the API key as `auth` where one is configured, and the admin token makes the connection\n"
+    "  an admin's.\n"
+    "- The response to `generate` is sent before its first event; token events carry `seq` 0, 1, 2 ... without a gap; exactly\n"
+    "  one of `done` and `failed` ends a stream. Responses may come in any order. A msgid may be used again once it is\n"
+    "  answered, not before.\n"
     "- Closing a connection aborts its requests, unless they were made with `detach = true`.\n"
-    "- Credit: at most `window` token events are unacknowledged. What is generated meanwhile is joined into the next event, which `ack` lets\n"
-    "  go. A client that never acknowledges sets `window = 0`.\n"
-    "- A stream that holds 256 KiB, or has ended and holds anything, fails with SLOW_READER after 30 s without credit. A stream that adds to\n"
-    "  more than 1 MiB of unread events fails with SLOW_READER at once. Calls are not read while more than 1 MiB waits for the reader.\n"
+    "- Credit: at most `window` token events are unacknowledged. What is generated meanwhile is joined into the next event,\n"
+    "  which `ack` lets go. A client that never acknowledges sets `window = 0`.\n"
+    "- A stream that holds 256 KiB, or has ended and holds anything, fails with SLOW_READER after 30 s without credit. A\n"
+    "  stream that adds to more than 1 MiB of unread events fails with SLOW_READER at once. Calls are not read while more than\n"
+    "  1 MiB waits for the reader.\n"
     "- A malformed message, or a msgid in use, is answered with `error_event`, and the connection is closed.\n"
-    "- Any method may be sent as a notification, which is not answered; its error comes as `error_event`. `ack` is meant to be one; `generate`\n"
-    "  is refused.\n"
+    "- Any method may be sent as a notification, which is not answered; its error comes as `error_event`. `ack` is meant to be\n"
+    "  one; `generate` is refused.\n"
     "\n";
 
 static void print_rows(FILE *out, const gb_rpc_field *fields, const char *prefix, bool are_params)
@@ -160,7 +165,8 @@ static void print_rows(FILE *out, const gb_rpc_field *fields, const char *prefix
         gb_rpc_describe_type(f, type);
         const char *mark = are_params && f->required ? " (required)" : !are_params && f->optional ? " (may be absent)" : "";
         fprintf(out, "| `%s%s` | %s%s | %s |\n", prefix, f->name, type, mark, f->doc);
-        snprintf(inner, sizeof inner, "%s%s%s.", prefix, f->name, f->shape == GB_RPC_LIST ? "[]" : f->shape == GB_RPC_BY_NAME ? ".NAME" : "");
+        const char *each = f->shape == GB_RPC_LIST ? "[]" : f->shape == GB_RPC_BY_NAME ? ".NAME" : "";
+        snprintf(inner, sizeof inner, "%s%s%s.", prefix, f->name, each);
         if (f->fields) print_rows(out, f->fields, inner, are_params);
     }
 }
@@ -193,7 +199,8 @@ static void print_document(FILE *out)
         fprintf(out, "### %s\n\n%s\n\n", n->name, n->doc);
         print_fields(out, "field", n->fields, false);
     }
-    fputs("## Errors\n\nAn error is a map `{code, name, message, data?}`; `data.path` names the parameter.\n\n| code | name | when |\n|---|---|---|\n", out);
+    fputs("## Errors\n\nAn error is a map `{code, name, message, data?}`; `data.path` names the parameter.\n\n"
+          "| code | name | when |\n|---|---|---|\n", out);
 #define X(name, value, when) fprintf(out, "| %d | %s | %s |\n", value, #name, when);
     GB_RPC_ERRORS(X)
 #undef X
@@ -201,8 +208,9 @@ static void print_document(FILE *out)
 #define X(name, value, meaning) fprintf(out, "| %s | %d | %s |\n", name, value, meaning);
     LIMITS(X)
 #undef X
-    fputs("\n## Extension types\n\nExt 1 is a matrix: u8 dtype (0 u32, 1 u64, 2 f32, 3 f64), u8 ndim, u16 0, u32 dims[ndim], then the data, row by\nrow; "
-          "little-endian.\n", out);
+    fputs("\n## Extension types\n\n"
+          "Ext 1 is a matrix: u8 dtype (0 u32, 1 u64, 2 f32, 3 f64), u8 ndim, u16 0, u32 dims[ndim], then the data, row by\n"
+          "row; little-endian.\n", out);
 }
 
 char *gb_rpc_api_markdown(void)

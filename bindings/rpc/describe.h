@@ -8,7 +8,9 @@
 
 enum { GB_RPC_TYPE_BYTES = 128 };
 
-json_t *gb_rpc_describe(void);                                              /* a new tree; NULL without memory */
-void    gb_rpc_describe_type(const gb_rpc_field *field, char *out);         /* "int 0..20", "[string]", "map"; room for GB_RPC_TYPE_BYTES */
+json_t *gb_rpc_describe(void);    /* a new tree; NULL without memory */
+
+/* "int 0..20", "[string]", "map"; out has room for GB_RPC_TYPE_BYTES. */
+void gb_rpc_describe_type(const gb_rpc_field *field, char *out);
 
 #endif

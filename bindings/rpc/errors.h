@@ -9,7 +9,7 @@
 /* X(name, code, when) */
 #define GB_RPC_ERRORS(X) \
     X(PARSE, -32700, "the bytes are not msgpack, or are over a limit of the frame; the connection is closed") \
-    X(INVALID_REQUEST, -32600, "msgpack, but no call: [0, msgid, method, [params]] or [2, method, [params]]; or msgid is in use") \
+    X(INVALID_REQUEST, -32600, "neither [0, msgid, method, [params]] nor [2, method, [params]]; or msgid is in use") \
     X(NO_METHOD, -32601, "there is no such method") \
     X(INVALID_PARAMS, -32602, "a parameter is missing, of the wrong type or out of range; data.path names it") \
     X(INTERNAL, -32603, "a fault of the server") \

@@ -71,8 +71,8 @@ static gb_frame_state check_head(const gb_frame *f, const head *h, gb_error *err
     }
     uint64_t needed = f->at + h->bytes + h->payload + h->children + (f->open - 1);
     if (needed > GB_RPC_MESSAGE_MAX) {
-        gb_fail(err, GB_ETOOBIG, "the message announces at least %llu bytes, more than the limit of %d", (unsigned long long)needed,
-                GB_RPC_MESSAGE_MAX);
+        gb_fail(err, GB_ETOOBIG, "the message announces at least %llu bytes, more than the limit of %d",
+                (unsigned long long)needed, GB_RPC_MESSAGE_MAX);
         return GB_FRAME_BAD;
     }
     if (f->values + h->children > GB_RPC_VALUES_MAX) {

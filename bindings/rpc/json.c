@@ -136,7 +136,8 @@ json_t *gb_rpc_json_of(const msgpack_object *o)
     case MSGPACK_OBJECT_BIN: return json_of_bytes(o->via.bin.ptr, o->via.bin.size);
     case MSGPACK_OBJECT_ARRAY: return json_of_array(&o->via.array);
     case MSGPACK_OBJECT_MAP: return json_of_map(&o->via.map);
-    case MSGPACK_OBJECT_EXT: return o->via.ext.type == GB_MATRIX_EXT ? json_of_matrix(o->via.ext.ptr, o->via.ext.size) : json_null();
+    case MSGPACK_OBJECT_EXT:
+        return o->via.ext.type == GB_MATRIX_EXT ? json_of_matrix(o->via.ext.ptr, o->via.ext.size) : json_null();
     default: return json_null();
     }
 }

@@ -98,7 +98,8 @@ const gb_rpc_method *gb_rpc_method_find(const char *name, size_t bytes);    /* N
 const gb_rpc_method *gb_rpc_method_nearest(const char *name, size_t bytes); /* what a misspelt name may mean; NULL */
 
 /* Fill call->error and return GB_RPC_FAILED. path may be NULL. The second takes the sentence from call->error.sentence. */
-gb_rpc_outcome gb_rpc_fail(gb_rpc_call *call, int code, const char *path, const char *format, ...) __attribute__((format(printf, 4, 5)));
+gb_rpc_outcome gb_rpc_fail(gb_rpc_call *call, int code, const char *path, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 gb_rpc_outcome gb_rpc_fail_status(gb_rpc_call *call, int status, const char *path);
 
 #endif

@@ -58,22 +58,27 @@ static gb_rpc_outcome read_sampling(gb_rpc_call *call, gb_sampling *s)
 
 static const gb_rpc_field sampling_fields[] = {
     {.name = "temperature", .type = GB_RPC_FLOAT, .low = 0, .high = 100, .doc = "0 = greedy"},
-    {.name = "top_p", .type = GB_RPC_FLOAT, .above_low = true, .low = 0, .high = 1, .doc = "smallest set of tokens with this probability; 1 = off"},
+    {.name = "top_p", .type = GB_RPC_FLOAT, .above_low = true, .low = 0, .high = 1,
+     .doc = "smallest set of tokens with this probability; 1 = off"},
     {.name = "top_k", .type = GB_RPC_INT, .low = 0, .high = GB_TOP_K_MAX, .doc = "so many most likely tokens; 0 = off"},
-    {.name = "min_p", .type = GB_RPC_FLOAT, .low = 0, .high = 1, .doc = "at least this part of the best token's probability; 0 = off"},
+    {.name = "min_p", .type = GB_RPC_FLOAT, .low = 0, .high = 1,
+     .doc = "at least this part of the best token's probability; 0 = off"},
     {.name = "presence_penalty", .type = GB_RPC_FLOAT, .low = -2, .high = 2, .doc = "on tokens generated before"},
     {.name = "frequency_penalty", .type = GB_RPC_FLOAT, .low = -2, .high = 2, .doc = "on tokens generated before, by count"},
-    {.name = "repetition_penalty", .type = GB_RPC_FLOAT, .above_low = true, .low = 0, .high = 10, .doc = "on tokens of prompt and text; 1 = off"},
+    {.name = "repetition_penalty", .type = GB_RPC_FLOAT, .above_low = true, .low = 0, .high = 10,
+     .doc = "on tokens of prompt and text; 1 = off"},
     {.name = "seed", .type = GB_RPC_INT, .doc = "same seed, same tokens, whatever else is served"},
-    {.name = "max_tokens", .type = GB_RPC_INT, .low = 1, .high = INT32_MAX, .doc = "most tokens to generate; default: the rest of the context"},
+    {.name = "max_tokens", .type = GB_RPC_INT, .low = 1, .high = INT32_MAX,
+     .doc = "most tokens to generate; default: the rest of the context"},
     {.name = "min_tokens", .type = GB_RPC_INT, .low = 0, .high = INT32_MAX, .doc = "no end before so many tokens"},
-    {.name = "stop", .type = GB_RPC_TEXT, .shape = GB_RPC_ONE_OR_LIST, .low = 1, .high = GB_STOP_STRING_BYTES, .most = GB_STOP_STRINGS_MAX,
-     .doc = "text that ends the request; it is not part of the result"},
+    {.name = "stop", .type = GB_RPC_TEXT, .shape = GB_RPC_ONE_OR_LIST, .low = 1, .high = GB_STOP_STRING_BYTES,
+     .most = GB_STOP_STRINGS_MAX, .doc = "text that ends the request; it is not part of the result"},
     {.name = "stop_token_ids", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .low = 0, .high = INT32_MAX, .most = GB_STOP_IDS_MAX,
      .doc = "tokens that end the request"},
     {.name = "ignore_eos", .type = GB_RPC_BOOL, .doc = "the model's own end tokens do not end the request"},
     {.name = "include_stop", .type = GB_RPC_BOOL, .doc = "the stop text stays in the result"},
-    {.name = "logprobs", .type = GB_RPC_INT, .low = 0, .high = GB_TOP_LOGPROBS_MAX, .doc = "log probability of each token, and of so many most likely ones"},
+    {.name = "logprobs", .type = GB_RPC_INT, .low = 0, .high = GB_TOP_LOGPROBS_MAX,
+     .doc = "log probability of each token, and of so many most likely ones"},
     {0},
 };
 
@@ -97,7 +102,8 @@ static gb_rpc_outcome read_prompt(gb_rpc_call *call, gb_rpc_tokens *prompt)
     const msgpack_object *ids = gb_rpc_param(call->params, "tokens"), *messages = gb_rpc_param(call->params, "messages");
     int given = (text != NULL) + (ids != NULL) + (messages != NULL);
     if (given != 1)
-        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "prompt", "give one of prompt, tokens and messages, not %s", given ? "several" : "none");
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "prompt", "give one of prompt, tokens and messages, not %s",
+                           given ? "several" : "none");
     const char *path = text ? "prompt" : ids ? "tokens" : "messages";
     gb_rpc_outcome outcome = text  ? gb_rpc_tokens_of_text(call, prompt, path, text, bytes, GB_RPC_VALUES_MAX)
                              : ids ? gb_rpc_tokens_of_ids(call, prompt, path, ids, GB_RPC_VALUES_MAX)
@@ -113,7 +119,8 @@ static gb_rpc_outcome read_request_id(gb_rpc_call *call, char *out)
 {
     if (gb_rpc_param_string(call->params, "request_id", out)) {
         if (!gb_rpc_stream_find(call->service, out)) return GB_RPC_REPLIED;
-        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id", "request_id is in use by a live request: choose another or leave it out");
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id",
+                           "request_id is in use by a live request: choose another or leave it out");
     }
     do snprintf(out, GB_RPC_REQUEST_ID_MAX + 1, "request-%llu", (unsigned long long)++call->service->last_request);
     while (gb_rpc_stream_find(call->service, out));
@@ -167,12 +174,14 @@ static gb_rpc_outcome run_generate(gb_rpc_call *call)
     gb_request_id id;
     if (!call->replies) return gb_rpc_fail(call, GB_RPC_INVALID_REQUEST, NULL, "generate has an answer: call it with a msgid");
     if (call->conn->n_streams == GB_RPC_STREAMS_MAX)
-        return gb_rpc_fail(call, GB_RPC_OVERLOADED, NULL, "this connection has %d live requests: wait for one to end", GB_RPC_STREAMS_MAX);
+        return gb_rpc_fail(call, GB_RPC_OVERLOADED, NULL, "this connection has %d live requests: wait for one to end",
+                           GB_RPC_STREAMS_MAX);
     if (read_request_id(call, request_id) == GB_RPC_FAILED || read_sampling(call, &sampling) == GB_RPC_FAILED ||
         read_prompt(call, &prompt) == GB_RPC_FAILED || submit(call, &id, &prompt, &sampling) == GB_RPC_FAILED)
         return GB_RPC_FAILED;
     gb_rpc_stream_options options = {
-        .request_id = request_id, .whole = !streams, .msgid = call->msgid, .detach = gb_rpc_param_bool(call->params, "detach", false),
+        .request_id = request_id, .whole = !streams, .msgid = call->msgid,
+        .detach = gb_rpc_param_bool(call->params, "detach", false),
         .window = (uint32_t)gb_rpc_param_int(call->params, "window", GB_RPC_WINDOW),
     };
     gb_rpc_stream *stream = gb_rpc_stream_new(call->conn, id, &options);
@@ -191,15 +200,20 @@ static const gb_rpc_field generate_params[] = {
     {.name = "messages", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .most = GB_RPC_MESSAGES_MAX, .fields = gb_rpc_message_fields,
      .doc = "a chat, through the model's template"},
     {.name = "enable_thinking", .type = GB_RPC_BOOL, .doc = "with messages, for templates that know it; default true"},
-    {.name = "sampling", .type = GB_RPC_MAP, .fields = sampling_fields, .doc = "default: the model's generation_config, else temperature 1"},
+    {.name = "sampling", .type = GB_RPC_MAP, .fields = sampling_fields,
+     .doc = "default: the model's generation_config, else temperature 1"},
     {.name = "stream", .type = GB_RPC_BOOL, .doc = "true: events; false (default): one result at the end"},
-    {.name = "window", .type = GB_RPC_INT, .low = 0, .high = INT32_MAX, .doc = "token events without ack; default 64, 0 = no limit"},
-    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX, .doc = "made by the server if absent; unique among live requests"},
+    {.name = "window", .type = GB_RPC_INT, .low = 0, .high = INT32_MAX,
+     .doc = "token events without ack; default 64, 0 = no limit"},
+    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX,
+     .doc = "made by the server if absent; unique among live requests"},
     {.name = "priority", .type = GB_RPC_INT, .low = INT32_MIN, .high = INT32_MAX, .doc = "lower is more urgent; default 0"},
-    {.name = "deadline_ms", .type = GB_RPC_INT, .low = 1, .high = INT32_MAX, .doc = "from now; then the request fails with DEADLINE"},
+    {.name = "deadline_ms", .type = GB_RPC_INT, .low = 1, .high = INT32_MAX,
+     .doc = "from now; then the request fails with DEADLINE"},
     {.name = "session", .type = GB_RPC_STRING, .doc = "requests of one session like the same engine"},
     {.name = "detach", .type = GB_RPC_BOOL, .doc = "the request goes on when the connection closes"},
-    {.name = "n", .type = GB_RPC_INT, .low = 1, .high = 1, .doc = "outputs of one request: only 1; send the request again for more"},
+    {.name = "n", .type = GB_RPC_INT, .low = 1, .high = 1,
+     .doc = "outputs of one request: only 1; send the request again for more"},
     {0},
 };
 
@@ -227,30 +241,22 @@ static const gb_rpc_field top_fields[] = {
 
 static const gb_rpc_field logprobs_fields[] = {
     {.name = "token", .type = GB_RPC_INT, .doc = "the chosen one"},
-    {.name = "logprob", .type = GB_RPC_FLOAT, .doc = "natural logarithm of its probability before any filter; -9999 stands for minus infinity"},
+    {.name = "logprob", .type = GB_RPC_FLOAT,
+     .doc = "natural logarithm of its probability before any filter; -9999 stands for minus infinity"},
     {.name = "top", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .fields = top_fields, .doc = "the most likely tokens, best first"},
     {0},
 };
-
-#define TEXT_FIELDS \
-    {.name = "text", .type = GB_RPC_TEXT, .doc = "valid UTF-8; without special tokens and stop text; \"\" for a model without tokenizer"}, \
-    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .doc = "the ids, the end token included"}, \
-    {.name = "logprobs", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .optional = true, .fields = logprobs_fields, .doc = "one for each token, when asked for"}
-
-#define END_FIELDS \
-    {.name = "finish_reason", .type = GB_RPC_STRING, .doc = "\"stop\" or \"length\""}, \
-    {.name = "stop_token", .type = GB_RPC_INT, .optional = true, .doc = "the token that ended it"}, \
-    {.name = "stop_string", .type = GB_RPC_INT, .optional = true, .doc = "index of the stop text that ended it"}, \
-    {.name = "usage", .type = GB_RPC_MAP, .fields = usage_fields, .doc = "tokens"}, \
-    {.name = "timings", .type = GB_RPC_MAP, .fields = timings_fields, .doc = "where the time went"}
 
 static const gb_rpc_field generate_result[] = {
     {.name = "request_id", .type = GB_RPC_STRING, .doc = "for ack and abort"},
     {.name = "prompt_tokens", .type = GB_RPC_INT, .optional = true, .doc = "stream: length of the prompt"},
     {.name = "engine", .type = GB_RPC_INT, .optional = true, .doc = "stream: which engine serves it"},
-    {.name = "text", .type = GB_RPC_TEXT, .optional = true, .doc = "whole: valid UTF-8, without special tokens and stop text; \"\" without tokenizer"},
-    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .optional = true, .doc = "whole: the ids, the end token included"},
-    {.name = "logprobs", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .optional = true, .fields = logprobs_fields, .doc = "whole: when asked for"},
+    {.name = "text", .type = GB_RPC_TEXT, .optional = true,
+     .doc = "whole: valid UTF-8, without special tokens and stop text; \"\" without tokenizer"},
+    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .optional = true,
+     .doc = "whole: the ids, the end token included"},
+    {.name = "logprobs", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .optional = true, .fields = logprobs_fields,
+     .doc = "whole: when asked for"},
     {.name = "finish_reason", .type = GB_RPC_STRING, .optional = true, .doc = "whole: \"stop\" or \"length\""},
     {.name = "stop_token", .type = GB_RPC_INT, .optional = true, .doc = "whole: the token that ended it"},
     {.name = "stop_string", .type = GB_RPC_INT, .optional = true, .doc = "whole: index of the stop text that ended it"},
@@ -262,7 +268,10 @@ static const gb_rpc_field generate_result[] = {
 /* --- ack, abort --- */
 
 /* Streams of other connections are nobody's business, but an admin's. */
-static bool is_own(const gb_rpc_call *call, const gb_rpc_stream *stream) { return call->conn->admin || stream->conn == call->conn; }
+static bool is_own(const gb_rpc_call *call, const gb_rpc_stream *stream)
+{
+    return call->conn->admin || stream->conn == call->conn;
+}
 
 static gb_rpc_outcome run_ack(gb_rpc_call *call)
 {
@@ -271,20 +280,26 @@ static gb_rpc_outcome run_ack(gb_rpc_call *call)
     const msgpack_object *sub_id = gb_rpc_param(call->params, "sub_id");
     if (!given == !sub_id) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id", "give either request_id or sub_id");
     gb_rpc_stream *stream = given ? gb_rpc_stream_find(call->service, request_id) : NULL;
-    if (stream && stream->conn == call->conn) gb_rpc_stream_ack(stream, (uint64_t)gb_rpc_param_int(call->params, "n", 1), call->now);
+    if (stream && stream->conn == call->conn)
+        gb_rpc_stream_ack(stream, (uint64_t)gb_rpc_param_int(call->params, "n", 1), call->now);
     if (sub_id) gb_rpc_subscription_ack(call->conn, sub_id->via.u64, call->now);
     gb_pack_map(call->out, 0);
     return GB_RPC_REPLIED;
 }
 
 static const gb_rpc_field ack_params[] = {
-    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX, .doc = "the stream; unknown ones are ignored, for it may just have ended"},
+    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX,
+     .doc = "the stream; unknown ones are ignored, for it may just have ended"},
     {.name = "n", .type = GB_RPC_INT, .low = 1, .high = INT32_MAX, .doc = "token events read since the last ack; default 1"},
-    {.name = "sub_id", .type = GB_RPC_INT, .low = 1, .high = INT64_MAX, .doc = "instead of request_id: a subscription whose events were read"},
+    {.name = "sub_id", .type = GB_RPC_INT, .low = 1, .high = INT64_MAX,
+     .doc = "instead of request_id: a subscription whose events were read"},
     {0},
 };
 
-static void abort_stream(gb_rpc_call *call, gb_rpc_stream *stream) { gb_rpc_stream_stop(stream, GB_RPC_ABORTED, "aborted", call->now); }
+static void abort_stream(gb_rpc_call *call, gb_rpc_stream *stream)
+{
+    gb_rpc_stream_stop(stream, GB_RPC_ABORTED, "aborted", call->now);
+}
 
 static uint32_t abort_all(gb_rpc_call *call)
 {
@@ -304,7 +319,8 @@ static gb_rpc_outcome run_abort(gb_rpc_call *call)
     char request_id[GB_RPC_STRING_MAX + 1];
     const char *given = gb_rpc_param_string(call->params, "request_id", request_id);
     bool all = gb_rpc_param_bool(call->params, "all", false);
-    if (all == (given != NULL)) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id", "give either request_id or all = true");
+    if (all == (given != NULL))
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "request_id", "give either request_id or all = true");
     gb_rpc_stream *stream = given ? gb_rpc_stream_find(call->service, request_id) : NULL;
     bool one = stream && is_own(call, stream);
     uint32_t aborted = all ? abort_all(call) : one;
@@ -316,13 +332,17 @@ static gb_rpc_outcome run_abort(gb_rpc_call *call)
 }
 
 static const gb_rpc_field abort_params[] = {
-    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX, .doc = "which request; an unknown one aborts nothing"},
+    {.name = "request_id", .type = GB_RPC_STRING, .low = 1, .high = GB_RPC_REQUEST_ID_MAX,
+     .doc = "which request; an unknown one aborts nothing"},
     {.name = "all", .type = GB_RPC_BOOL, .doc = "every request: of the server for an admin, of this connection for others"},
     {0},
 };
 
 static const gb_rpc_field abort_result[] = {
-    {.name = "aborted", .type = GB_RPC_INT, .doc = "how many were live; each has been sent its `failed` or error with ABORTED before this answer, and its request_id is free again"},
+    {.name = "aborted",
+     .type = GB_RPC_INT,
+     .doc = "how many were live; each has been sent its `failed` or error with ABORTED before this answer, and its request_id is "
+            "free again"},
     {0},
 };
 
@@ -422,8 +442,8 @@ static const gb_rpc_field request_list_result[] = {
 
 const gb_rpc_method gb_rpc_generate_methods[] = {
     {"generate", GB_RPC_NEEDS_HELLO, 1, run_generate, generate_params, generate_result,
-     "Generates text. With `stream = true` the answer comes at once and the text as `token` events, with one `done` or `failed` at the end; "
-     "else the answer is the whole result, or an error. Exactly one of `prompt`, `tokens` and `messages` is given."},
+     "Generates text. With `stream = true` the answer comes at once and the text as `token` events, with one `done` or `failed` "
+     "at the end; else the answer is the whole result, or an error. Exactly one of `prompt`, `tokens` and `messages` is given."},
     {"ack", GB_RPC_NEEDS_HELLO, 1, run_ack, ack_params, gb_rpc_no_fields,
      "Gives credit back to a stream or a subscription. Meant as a notification."},
     {"abort", GB_RPC_NEEDS_HELLO, 1, run_abort, abort_params, abort_result, "Ends requests early. May be repeated without harm."},
@@ -435,14 +455,22 @@ static const gb_rpc_field token_fields[] = {
     {.name = "request_id", .type = GB_RPC_STRING, .doc = "which stream"},
     {.name = "index", .type = GB_RPC_INT, .doc = "which output of the request; always 0"},
     {.name = "seq", .type = GB_RPC_INT, .doc = "0, 1, 2 ... within the stream"},
-    TEXT_FIELDS,
+    {.name = "text", .type = GB_RPC_TEXT,
+     .doc = "valid UTF-8; without special tokens and stop text; \"\" for a model without tokenizer"},
+    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .doc = "the ids, the end token included"},
+    {.name = "logprobs", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .optional = true, .fields = logprobs_fields,
+     .doc = "one for each token, when asked for"},
     {0},
 };
 
 static const gb_rpc_field done_fields[] = {
     {.name = "request_id", .type = GB_RPC_STRING, .doc = "which stream"},
     {.name = "index", .type = GB_RPC_INT, .doc = "which output of the request; always 0"},
-    END_FIELDS,
+    {.name = "finish_reason", .type = GB_RPC_STRING, .doc = "\"stop\" or \"length\""},
+    {.name = "stop_token", .type = GB_RPC_INT, .optional = true, .doc = "the token that ended it"},
+    {.name = "stop_string", .type = GB_RPC_INT, .optional = true, .doc = "index of the stop text that ended it"},
+    {.name = "usage", .type = GB_RPC_MAP, .fields = usage_fields, .doc = "tokens"},
+    {.name = "timings", .type = GB_RPC_MAP, .fields = timings_fields, .doc = "where the time went"},
     {0},
 };
 
@@ -469,7 +497,8 @@ static const gb_rpc_field event_fields[] = {
 };
 
 static const gb_rpc_field error_event_fields[] = {
-    {.name = "method", .type = GB_RPC_STRING, .optional = true, .doc = "the notification that failed; absent when the connection is closed"},
+    {.name = "method", .type = GB_RPC_STRING, .optional = true,
+     .doc = "the notification that failed; absent when the connection is closed"},
     {.name = "code", .type = GB_RPC_INT, .doc = "see Errors"},
     {.name = "name", .type = GB_RPC_STRING, .doc = "see Errors"},
     {.name = "message", .type = GB_RPC_TEXT, .doc = "what is wrong, and what to do"},
@@ -484,11 +513,14 @@ static const gb_rpc_field goaway_fields[] = {
 };
 
 const gb_rpc_notification gb_rpc_notifications[] = {
-    {"token", token_fields, "Text of a stream: one token, or several that waited for credit together. The last one may have no token, only text that was held back."},
+    {"token", token_fields,
+     "Text of a stream: one token, or several that waited for credit together. The last one may have no token, only text that "
+     "was held back."},
     {"done", done_fields, "A stream ended well. After its last `token`."},
     {"failed", failed_fields, "A stream ended otherwise. Nothing of it comes after."},
     {"event", event_fields, "A snapshot for a subscription."},
-    {"error_event", error_event_fields, "A notification failed, or bytes could not be understood; then the connection is closed."},
+    {"error_event", error_event_fields,
+     "A notification failed, or bytes could not be understood; then it is the last message and the connection is closed."},
     {"goaway", goaway_fields, "The server takes no new requests. What is open is finished."},
     {0},
 };

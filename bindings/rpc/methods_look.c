@@ -238,7 +238,8 @@ static const gb_rpc_field engine_fields[] = {
     {.name = "pending_tokens", .type = GB_RPC_INT, .doc = "prompt tokens dispatched to it that its latest trace has not seen"},
     {.name = "kv_used_ratio", .type = GB_RPC_FLOAT, .doc = "KV blocks in use over all"},
     {.name = "kv_free_tokens", .type = GB_RPC_INT, .doc = "positions that fit into free blocks"},
-    {.name = "moe_pressure", .type = GB_RPC_FLOAT, .doc = "recent expert tokens on its ranks over the mean of all engines; 1 = average"},
+    {.name = "moe_pressure", .type = GB_RPC_FLOAT,
+     .doc = "recent expert tokens on its ranks over the mean of all engines; 1 = average"},
     {.name = "running", .type = GB_RPC_INT, .doc = "requests being served"},
     {.name = "waiting", .type = GB_RPC_INT, .doc = "requests waiting"},
     {.name = "oldest_wait_ms", .type = GB_RPC_FLOAT, .doc = "of its waiting requests"},
@@ -247,7 +248,8 @@ static const gb_rpc_field engine_fields[] = {
     {.name = "age_ms", .type = GB_RPC_FLOAT, .doc = "of the trace; 0 while nothing is in flight"},
     {.name = "valid", .type = GB_RPC_BOOL, .doc = "true once a trace exists"},
     {.name = "healthy", .type = GB_RPC_BOOL, .doc = "false when the engine is down"},
-    {.name = "cached_tokens", .type = GB_RPC_INT, .doc = "of the latest request: its first tokens that the engine's prefix cache had"},
+    {.name = "cached_tokens", .type = GB_RPC_INT,
+     .doc = "of the latest request: its first tokens that the engine's prefix cache had"},
     {.name = "kv_used", .type = GB_RPC_INT, .doc = "KV blocks in use; a block has 16 positions"},
     {.name = "kv_total", .type = GB_RPC_INT, .doc = "KV blocks of the engine"},
     {.name = "trace_seq", .type = GB_RPC_INT, .doc = "grows with each trace"},
@@ -298,7 +300,10 @@ static view default_view(const gb_server *server)
 
 static int pack_view(gb_pack *out, const view *v, uint32_t first, uint32_t layers)
 {
-    gb_matrix a = {.layers = layers, .sources = v->counts->sources, .experts = v->counts->experts, .counts = gb_matrix_row(v->counts, first, 0)};
+    gb_matrix a = {.layers = layers,
+                   .sources = v->counts->sources,
+                   .experts = v->counts->experts,
+                   .counts = gb_matrix_row(v->counts, first, 0)};
     uint64_t *b = malloc(((size_t)layers * a.experts + 1) * sizeof *b);
     if (!b) return GB_ENOMEM;
     gb_matrix_sum_sources(&a, b);
@@ -329,8 +334,10 @@ static gb_rpc_outcome find_view(gb_rpc_call *call, view *v)
     uint64_t wanted = (uint64_t)gb_rpc_param_int(call->params, "window", (int64_t)v->id);
     if (wanted == 0 || wanted == running.id) *v = running;
     else if (wanted == closed.id) *v = closed;
-    else return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "window", "window %llu is not kept: %llu is running, and the latest closed one is kept",
-                            (unsigned long long)wanted, (unsigned long long)running.id);
+    else
+        return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "window",
+                           "window %llu is not kept: %llu is running, and the latest closed one is kept",
+                           (unsigned long long)wanted, (unsigned long long)running.id);
     return GB_RPC_REPLIED;
 }
 
@@ -340,7 +347,8 @@ static gb_rpc_outcome run_expert_matrix(gb_rpc_call *call)
     if (find_view(call, &v) == GB_RPC_FAILED) return GB_RPC_FAILED;
     int64_t layer = gb_rpc_param_int(call->params, "layer", -1);
     if (layer >= (int64_t)v.counts->layers)
-        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "layer", "layer is %lld, but MoE layers are 0..%u", (long long)layer, v.counts->layers - 1);
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "layer", "layer is %lld, but MoE layers are 0..%u", (long long)layer,
+                           v.counts->layers - 1);
     int status = pack_view(call->out, &v, layer < 0 ? 0 : (uint32_t)layer, layer < 0 ? v.counts->layers : 1);
     return status == GB_OK ? GB_RPC_REPLIED : gb_rpc_fail_status(call, status, NULL);
 }
@@ -372,7 +380,8 @@ void gb_rpc_pack_placement(gb_rpc_service *service, gb_pack *out)
     gb_pack_key_uint(&map, "version", p->version);
     gb_pack_key_uint(&map, "ranks", p->ranks);
     gb_pack_key_uint(&map, "slots_per_rank", p->slots_per_rank);
-    gb_pack_matrix(gb_pack_key(&map, "slots"), GB_MATRIX_U32, 3, (uint32_t[]){p->layers, p->ranks, p->slots_per_rank}, p->expert_of_slot);
+    gb_pack_matrix(gb_pack_key(&map, "slots"), GB_MATRIX_U32, 3, (uint32_t[]){p->layers, p->ranks, p->slots_per_rank},
+                   p->expert_of_slot);
     gb_pack_matrix(gb_pack_key(&map, "route"), GB_MATRIX_U32, 3, (uint32_t[]){p->layers, p->sources, p->experts}, p->route);
     gb_pack_end(&map);
 }
@@ -382,7 +391,8 @@ static gb_rpc_outcome run_placement_get(gb_rpc_call *call)
     uint32_t current = gb_server_placement(call->service->instance->server)->version;
     int64_t wanted = gb_rpc_param_int(call->params, "version", current);
     if (wanted != current)
-        return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "version", "placement version %lld is not kept: the current one is %u", (long long)wanted, current);
+        return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "version", "placement version %lld is not kept: the current one is %u",
+                           (long long)wanted, current);
     gb_rpc_pack_placement(call->service, call->out);
     return GB_RPC_REPLIED;
 }
@@ -397,17 +407,22 @@ static const gb_rpc_field placement_get_result[] = {
     {.name = "ranks", .type = GB_RPC_INT, .doc = "how many"},
     {.name = "slots_per_rank", .type = GB_RPC_INT, .doc = "places for one expert of a layer on a rank"},
     {.name = "slots", .type = GB_RPC_MATRIX, .doc = "[layer, rank, slot] expert, or 4294967295 for an empty slot"},
-    {.name = "route", .type = GB_RPC_MATRIX, .doc = "[layer, source, expert] slot (rank * slots_per_rank + place) that serves the source"},
+    {.name = "route", .type = GB_RPC_MATRIX,
+     .doc = "[layer, source, expert] slot (rank * slots_per_rank + place) that serves the source"},
     {0},
 };
 
 const gb_rpc_method gb_rpc_look_methods[] = {
     {"model_info", GB_RPC_NEEDS_HELLO, 1, run_model_info, gb_rpc_no_fields, model_info_result, "What is served, and on what."},
-    {"server_stats", GB_RPC_NEEDS_HELLO, 1, run_server_stats, gb_rpc_no_fields, server_stats_result, "Counters since start, and gauges."},
-    {"config_get", GB_RPC_NEEDS_HELLO, 1, run_config_get, gb_rpc_no_fields, config_get_result, "Every option and where its value came from."},
-    {"engine_list", GB_RPC_NEEDS_HELLO, 1, run_engine_list, gb_rpc_no_fields, engine_list_result, "The engines and their traces: what policies see."},
+    {"server_stats", GB_RPC_NEEDS_HELLO, 1, run_server_stats, gb_rpc_no_fields, server_stats_result,
+     "Counters since start, and gauges."},
+    {"config_get", GB_RPC_NEEDS_HELLO, 1, run_config_get, gb_rpc_no_fields, config_get_result,
+     "Every option and where its value came from."},
+    {"engine_list", GB_RPC_NEEDS_HELLO, 1, run_engine_list, gb_rpc_no_fields, engine_list_result,
+     "The engines and their traces: what policies see."},
     {"expert_matrix", GB_RPC_NEEDS_HELLO, 1, run_expert_matrix, expert_matrix_params, expert_matrix_result,
      "Which engine's tokens went to which expert in a profiling window."},
-    {"placement_get", GB_RPC_NEEDS_HELLO, 1, run_placement_get, placement_get_params, placement_get_result, "Where the experts live."},
+    {"placement_get", GB_RPC_NEEDS_HELLO, 1, run_placement_get, placement_get_params, placement_get_result,
+     "Where the experts live."},
     {0},
 };

@@ -79,7 +79,8 @@ static const gb_rpc_field policy_fields[] = {
 
 static const gb_rpc_field policy_list_result[] = {
     {.name = "policies", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .fields = policy_fields, .doc = "every version"},
-    {.name = "active", .type = GB_RPC_INT, .shape = GB_RPC_BY_NAME, .doc = "version that decides for each hook; 0 = the C built-in"},
+    {.name = "active", .type = GB_RPC_INT, .shape = GB_RPC_BY_NAME,
+     .doc = "version that decides for each hook; 0 = the C built-in"},
     {0},
 };
 
@@ -101,7 +102,8 @@ static bool read_hook_name(gb_rpc_call *call, char *name, const char **given)
     gb_hook hook;
     *given = gb_rpc_param_string(call->params, "hook", name);
     if (!*given || read_hook(*given, &hook)) return true;
-    gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "hook", "there is no hook of that name: hooks are %s and %s", gb_hook_name(GB_HOOK_SELECT), gb_hook_name(GB_HOOK_ORDER));
+    gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "hook", "there is no hook of that name: hooks are %s and %s",
+                gb_hook_name(GB_HOOK_SELECT), gb_hook_name(GB_HOOK_ORDER));
     return false;
 }
 
@@ -123,7 +125,8 @@ static gb_rpc_outcome run_policy_get(gb_rpc_call *call)
     gb_hook which = GB_HOOK_SELECT;
     if (!read_hook_name(call, name, &hook)) return GB_RPC_FAILED;
     uint32_t version = (uint32_t)gb_rpc_param_int(call->params, "version", 0);
-    if (!hook && !version) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "version", "give version, or hook for the version that decides for it");
+    if (!hook && !version)
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "version", "give version, or hook for the version that decides for it");
     if (!version && read_hook(hook, &which)) version = gb_lua_host_active(host, which);
     if (!version) {
         pack_c_builtin(call->out, hook);
@@ -131,7 +134,8 @@ static gb_rpc_outcome run_policy_get(gb_rpc_call *call)
     }
     gb_lua_info info;
     if (gb_lua_host_find(host, version, &info) || (hook && read_hook(hook, &which) && !info.hooks[which]))
-        return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "version", "there is no policy version %u%s%s: policy_list has them", version, hook ? " with hook " : "", hook ? hook : "");
+        return gb_rpc_fail(call, GB_RPC_NOT_FOUND, "version", "there is no policy version %u%s%s: policy_list has them", version,
+                           hook ? " with hook " : "", hook ? hook : "");
     size_t bytes = 0;
     const char *source = gb_lua_host_source(host, version, &bytes);
     gb_pack_list map = gb_pack_begin_map(call->out);
@@ -165,9 +169,11 @@ static gb_rpc_outcome run_policy_load(gb_rpc_call *call)
     uint32_t version;
     if (!read_hook_name(call, hook_text, &hook)) return GB_RPC_FAILED;
     if (bytes > GB_LUA_SOURCE_MAX)
-        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "source", "source has %zu bytes, but a policy may have %d", bytes, GB_LUA_SOURCE_MAX);
+        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "source", "source has %zu bytes, but a policy may have %d", bytes,
+                           GB_LUA_SOURCE_MAX);
     int status = gb_lua_host_load(host, &version, hook, name, name ? name : "rpc", source, bytes, &call->error.sentence);
-    if (status == GB_ENOMEM) return gb_rpc_fail(call, GB_RPC_POLICY_BUDGET, "source", "the policy runs out of memory while it is probed");
+    if (status == GB_ENOMEM)
+        return gb_rpc_fail(call, GB_RPC_POLICY_BUDGET, "source", "the policy runs out of memory while it is probed");
     if (status != GB_OK) return gb_rpc_fail_status(call, status, "source");
     gb_lua_info info;
     gb_lua_host_find(host, version, &info);
@@ -180,7 +186,8 @@ static gb_rpc_outcome run_policy_load(gb_rpc_call *call)
 
 static const gb_rpc_field policy_load_params[] = {
     {.name = "source", .type = GB_RPC_TEXT, .required = true, .doc = "Lua text, at most 256 KiB"},
-    {.name = "name", .type = GB_RPC_STRING, .low = 1, .high = GB_LUA_NAME_MAX, .doc = "wins over the script's own; an old name makes a new version"},
+    {.name = "name", .type = GB_RPC_STRING, .low = 1, .high = GB_LUA_NAME_MAX,
+     .doc = "wins over the script's own; an old name makes a new version"},
     {.name = "hook", .type = GB_RPC_STRING, .doc = "keep only this hook; default: all that the script has"},
     {0},
 };
@@ -196,7 +203,8 @@ static gb_rpc_outcome run_policy_activate(gb_rpc_call *call)
     const char *hook;
     uint32_t version = (uint32_t)gb_rpc_param_int(call->params, "version", 0);
     if (!read_hook_name(call, hook_text, &hook)) return GB_RPC_FAILED;
-    int status = version ? gb_lua_host_activate(host, hook, version, &call->error.sentence) : gb_lua_host_builtin(host, hook, &call->error.sentence);
+    int status = version ? gb_lua_host_activate(host, hook, version, &call->error.sentence)
+                         : gb_lua_host_builtin(host, hook, &call->error.sentence);
     if (status != GB_OK) return gb_rpc_fail_status(call, status, "version");
     gb_log(GB_LOG_INFO, "policy version %u activated by RPC for %s", version, hook ? hook : "all its hooks");
     gb_pack_list map = gb_pack_begin_map(call->out);
@@ -208,7 +216,8 @@ static gb_rpc_outcome run_policy_activate(gb_rpc_call *call)
 }
 
 static const gb_rpc_field policy_activate_params[] = {
-    {.name = "version", .type = GB_RPC_INT, .required = true, .low = 0, .high = UINT32_MAX, .doc = "as policy_load returned it; 0 = the C built-in, the red button"},
+    {.name = "version", .type = GB_RPC_INT, .required = true, .low = 0, .high = UINT32_MAX,
+     .doc = "as policy_load returned it; 0 = the C built-in, the red button"},
     {.name = "hook", .type = GB_RPC_STRING, .doc = "only for this hook; default: every hook it has"},
     {0},
 };
@@ -219,10 +228,13 @@ static const gb_rpc_field policy_activate_result[] = {
 };
 
 const gb_rpc_method gb_rpc_policy_methods[] = {
-    {"policy_list", GB_RPC_NEEDS_HELLO, 1, run_policy_list, gb_rpc_no_fields, policy_list_result, "Every policy version, and which decide."},
-    {"policy_get", GB_RPC_NEEDS_HELLO, 1, run_policy_get, policy_get_params, policy_get_result, "One policy version with its source."},
+    {"policy_list", GB_RPC_NEEDS_HELLO, 1, run_policy_list, gb_rpc_no_fields, policy_list_result,
+     "Every policy version, and which decide."},
+    {"policy_get", GB_RPC_NEEDS_HELLO, 1, run_policy_get, policy_get_params, policy_get_result,
+     "One policy version with its source."},
     {"policy_load", GB_RPC_NEEDS_ADMIN, 1, run_policy_load, policy_load_params, identity_result,
-     "Compiles and probes a policy script; nothing decides differently until policy_activate. Scripts run inside the server: an admin act."},
+     "Compiles and probes a policy script; nothing decides differently until policy_activate. Scripts run inside the server: "
+     "an admin act."},
     {"policy_activate", GB_RPC_NEEDS_ADMIN, 1, run_policy_activate, policy_activate_params, policy_activate_result,
      "Makes a version decide, between two decisions; requests go on."},
     {0},

@@ -56,7 +56,8 @@ static gb_rpc_outcome run_hello(gb_rpc_call *call)
 static const gb_rpc_field hello_params[] = {
     {.name = "client", .type = GB_RPC_STRING, .doc = "the client's name, for logs"},
     {.name = "version", .type = GB_RPC_STRING, .doc = "the client's version"},
-    {.name = "features", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .most = 64, .doc = "what the client would use; unknown ones are ignored"},
+    {.name = "features", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .most = 64,
+     .doc = "what the client would use; unknown ones are ignored"},
     {.name = "auth", .type = GB_RPC_TEXT, .low = 1, .high = 4096, .doc = "API key or admin token; only over TCP"},
     {0},
 };
@@ -95,7 +96,8 @@ static gb_rpc_outcome run_api_info(gb_rpc_call *call)
 static const gb_rpc_field api_info_result[] = {
     {.name = "api_level", .type = GB_RPC_INT, .doc = "as in hello"},
     {.name = "api_compatible", .type = GB_RPC_INT, .doc = "as in hello"},
-    {.name = "methods", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .doc = "{doc, since, hello, admin, params, result} of each method"},
+    {.name = "methods", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME,
+     .doc = "{doc, since, hello, admin, params, result} of each method"},
     {.name = "events", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .doc = "{doc, params} of each notification"},
     {.name = "errors", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .doc = "{code, doc} of each error"},
     {.name = "limits", .type = GB_RPC_INT, .shape = GB_RPC_BY_NAME, .doc = "every limit"},
@@ -152,7 +154,8 @@ static const gb_rpc_field live_result[] = {
 const gb_rpc_method gb_rpc_session_methods[] = {
     {"hello", GB_RPC_NEEDS_NOTHING, 1, run_hello, hello_params, hello_result,
      "Introduces the client and says who it is. The first call of a connection, within 5 s."},
-    {"api_info", GB_RPC_NEEDS_NOTHING, 1, run_api_info, gb_rpc_no_fields, api_info_result, "Describes this interface; `gimbal api-info` prints the same."},
+    {"api_info", GB_RPC_NEEDS_NOTHING, 1, run_api_info, gb_rpc_no_fields, api_info_result,
+     "Describes this interface; `gimbal api-info` prints the same."},
     {"ping", GB_RPC_NEEDS_NOTHING, 1, run_ping, gb_rpc_no_fields, ping_result, "Answers at once."},
     {"drain", GB_RPC_NEEDS_ADMIN, 1, run_drain, gb_rpc_no_fields, live_result,
      "Finishes what is there and refuses new requests from now on; every client gets `goaway`."},

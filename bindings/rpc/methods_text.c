@@ -30,11 +30,14 @@ static gb_rpc_outcome run_detokenize(gb_rpc_call *call)
     gb_rpc_tokens tokens;
     size_t bytes = 0;
     char none[1];
-    if (!tokenizer) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "tokens", "this model has no tokenizer.json: its tokens have no text");
-    if (gb_rpc_tokens_of_ids(call, &tokens, "tokens", gb_rpc_param(call->params, "tokens"), GB_RPC_VALUES_MAX) == GB_RPC_FAILED) return GB_RPC_FAILED;
+    if (!tokenizer)
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "tokens", "this model has no tokenizer.json: its tokens have no text");
+    if (gb_rpc_tokens_of_ids(call, &tokens, "tokens", gb_rpc_param(call->params, "tokens"), GB_RPC_VALUES_MAX) == GB_RPC_FAILED)
+        return GB_RPC_FAILED;
     int status = gb_tokenizer_decode(tokenizer, tokens.ids, tokens.n, none, 0, &bytes, &call->error.sentence);
     if (status == GB_EFULL && bytes > GB_RPC_MESSAGE_MAX)
-        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "tokens", "the text has %zu bytes, more than a message of %d: send fewer tokens", bytes, GB_RPC_MESSAGE_MAX);
+        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "tokens",
+                           "the text has %zu bytes, more than a message of %d: send fewer tokens", bytes, GB_RPC_MESSAGE_MAX);
     char *text = malloc(bytes + 1);
     if (!text) return gb_rpc_fail_status(call, GB_ENOMEM, NULL);
     status = gb_tokenizer_decode(tokenizer, tokens.ids, tokens.n, text, bytes + 1, &bytes, &call->error.sentence);
@@ -53,9 +56,11 @@ static gb_rpc_outcome run_apply_template(gb_rpc_call *call)
     char *text = NULL;
     size_t bytes = 0;
     gb_rpc_tokens tokens = {0};
-    bool open_turn = gb_rpc_param_bool(call->params, "add_generation_prompt", true), counts = call->service->instance->tokenizer != NULL;
+    bool open_turn = gb_rpc_param_bool(call->params, "add_generation_prompt", true);
+    bool counts = call->service->instance->tokenizer != NULL;
     gb_rpc_outcome outcome = gb_rpc_text_of_messages(call, &text, &bytes, open_turn);
-    if (outcome == GB_RPC_REPLIED && counts) outcome = gb_rpc_tokens_of_text(call, &tokens, "messages", text, bytes, GB_RPC_VALUES_MAX);
+    if (outcome == GB_RPC_REPLIED && counts)
+        outcome = gb_rpc_tokens_of_text(call, &tokens, "messages", text, bytes, GB_RPC_VALUES_MAX);
     if (outcome == GB_RPC_REPLIED) {
         gb_pack_list map = gb_pack_begin_map(call->out);
         gb_pack_text(gb_pack_key(&map, "text"), text, bytes);
@@ -89,8 +94,8 @@ static const gb_rpc_field detokenize_result[] = {
 };
 
 static const gb_rpc_field apply_template_params[] = {
-    {.name = "messages", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .required = true, .most = GB_RPC_MESSAGES_MAX, .fields = gb_rpc_message_fields,
-     .doc = "a chat, oldest first"},
+    {.name = "messages", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .required = true, .most = GB_RPC_MESSAGES_MAX,
+     .fields = gb_rpc_message_fields, .doc = "a chat, oldest first"},
     {.name = "add_generation_prompt", .type = GB_RPC_BOOL, .doc = "end with the opening of the assistant's turn; default true"},
     {.name = "enable_thinking", .type = GB_RPC_BOOL, .doc = "for templates that know it; default true"},
     {0},
@@ -98,7 +103,8 @@ static const gb_rpc_field apply_template_params[] = {
 
 static const gb_rpc_field apply_template_result[] = {
     {.name = "text", .type = GB_RPC_TEXT, .doc = "the prompt"},
-    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .optional = true, .doc = "the prompt as ids; absent without tokenizer"},
+    {.name = "tokens", .type = GB_RPC_INT, .shape = GB_RPC_LIST, .optional = true,
+     .doc = "the prompt as ids; absent without tokenizer"},
     {.name = "count", .type = GB_RPC_INT, .optional = true, .doc = "how many; absent without tokenizer"},
     {0},
 };

@@ -104,7 +104,8 @@ static bool check_float(checker *c, const gb_rpc_field *f, const msgpack_object 
     if (f->low == 0 && f->high == 0) return true;
     bool inside = value <= (double)f->high && (f->above_low ? value > (double)f->low : value >= (double)f->low);
     if (inside) return true;
-    return FAIL(c, "%s is %g, but must be in %c%lld, %lld]", PATH(c), value, f->above_low ? '(' : '[', (long long)f->low, (long long)f->high);
+    return FAIL(c, "%s is %g, but must be in %c%lld, %lld]", PATH(c), value, f->above_low ? '(' : '[', (long long)f->low,
+                (long long)f->high);
 }
 
 static bool check_string(checker *c, const gb_rpc_field *f, const msgpack_object *o)
@@ -160,7 +161,8 @@ static bool check_value(checker *c, const gb_rpc_field *f, const msgpack_object 
 
 static bool is_named(const msgpack_object *key, const char *name)
 {
-    return key->type == MSGPACK_OBJECT_STR && key->via.str.size == strlen(name) && memcmp(key->via.str.ptr, name, key->via.str.size) == 0;
+    return key->type == MSGPACK_OBJECT_STR && key->via.str.size == strlen(name) &&
+           memcmp(key->via.str.ptr, name, key->via.str.size) == 0;
 }
 
 static const gb_rpc_field *find_field(const gb_rpc_field *fields, const msgpack_object *key)
@@ -191,8 +193,8 @@ static bool check_map(checker *c, const msgpack_object *map, const gb_rpc_field 
 {
     uint64_t seen = 0;
     if (map->via.map.size > GB_RPC_NAMES_MAX)
-        return FAIL(c, "%s%shas %u entries, but at most %d are allowed", PATH(c), c->path_bytes ? " " : "the parameter map ", map->via.map.size,
-                    GB_RPC_NAMES_MAX);
+        return FAIL(c, "%s%shas %u entries, but at most %d are allowed", PATH(c), c->path_bytes ? " " : "the parameter map ",
+                    map->via.map.size, GB_RPC_NAMES_MAX);
     for (uint32_t i = 0; i < map->via.map.size; i++) {
         const msgpack_object_kv *kv = &map->via.map.ptr[i];
         if (kv->key.type != MSGPACK_OBJECT_STR) return FAIL(c, "names of parameters are strings, not %s", type_of(&kv->key));

@@ -16,7 +16,8 @@ const msgpack_object *gb_rpc_param(const msgpack_object *map, const char *name);
 bool        gb_rpc_param_bool(const msgpack_object *map, const char *name, bool absent);
 int64_t     gb_rpc_param_int(const msgpack_object *map, const char *name, int64_t absent);
 double      gb_rpc_param_float(const msgpack_object *map, const char *name, double absent);
-const char *gb_rpc_param_text(const msgpack_object *map, const char *name, size_t *bytes);    /* NULL when absent; not terminated */
+/* NULL when absent; not terminated. */
+const char *gb_rpc_param_text(const msgpack_object *map, const char *name, size_t *bytes);
 /* A STRING, terminated in out (room for GB_RPC_STRING_MAX + 1 bytes); NULL when absent. */
 const char *gb_rpc_param_string(const msgpack_object *map, const char *name, char *out);
 

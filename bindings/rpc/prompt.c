@@ -12,10 +12,12 @@ const gb_rpc_field gb_rpc_message_fields[] = {
     {0},
 };
 
-gb_rpc_outcome gb_rpc_tokens_of_text(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const char *text, size_t bytes, uint32_t most)
+gb_rpc_outcome gb_rpc_tokens_of_text(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const char *text, size_t bytes,
+                                     uint32_t most)
 {
     const gb_tokenizer *tokenizer = call->service->instance->tokenizer;
-    if (!tokenizer) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, path, "this model has no tokenizer.json: give token ids in `tokens`");
+    if (!tokenizer)
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, path, "this model has no tokenizer.json: give token ids in `tokens`");
     size_t capacity = bytes + 1 < most ? bytes + 1 : most, n = 0;
     int32_t *ids = gb_rpc_service_tokens(call->service, capacity);
     if (!ids) return gb_rpc_fail_status(call, GB_ENOMEM, NULL);
@@ -25,13 +27,15 @@ gb_rpc_outcome gb_rpc_tokens_of_text(gb_rpc_call *call, gb_rpc_tokens *out, cons
         if (!ids) return gb_rpc_fail_status(call, GB_ENOMEM, NULL);
         status = gb_tokenizer_encode(tokenizer, text, bytes, ids, n, &n, &call->error.sentence);
     }
-    if (status == GB_EFULL) return gb_rpc_fail(call, GB_RPC_TOO_LARGE, path, "%s has %zu tokens, but at most %u are allowed", path, n, most);
+    if (status == GB_EFULL)
+        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, path, "%s has %zu tokens, but at most %u are allowed", path, n, most);
     if (status != GB_OK) return gb_rpc_fail_status(call, status, path);
     *out = (gb_rpc_tokens){ids, (uint32_t)n};
     return GB_RPC_REPLIED;
 }
 
-gb_rpc_outcome gb_rpc_tokens_of_ids(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const msgpack_object *ids, uint32_t most)
+gb_rpc_outcome gb_rpc_tokens_of_ids(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const msgpack_object *ids,
+                                    uint32_t most)
 {
     uint32_t n = ids->via.array.size, vocab = call->service->instance->config.vocab;
     if (n > most) return gb_rpc_fail(call, GB_RPC_TOO_LARGE, path, "%s has %u tokens, but at most %u are allowed", path, n, most);
@@ -42,7 +46,8 @@ gb_rpc_outcome gb_rpc_tokens_of_ids(gb_rpc_call *call, gb_rpc_tokens *out, const
         if (id >= vocab) {
             char where[GB_RPC_PATH_BYTES];
             snprintf(where, sizeof where, "%s[%u]", path, i);
-            return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, where, "%s is %llu, but token ids of this model are 0..%u", where, (unsigned long long)id, vocab - 1);
+            return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, where, "%s is %llu, but token ids of this model are 0..%u", where,
+                               (unsigned long long)id, vocab - 1);
         }
         tokens[i] = (int32_t)id;
     }
@@ -65,7 +70,8 @@ gb_rpc_outcome gb_rpc_text_of_messages(gb_rpc_call *call, char **text, size_t *b
     const msgpack_object *list = gb_rpc_param(call->params, "messages");
     uint32_t n = list->via.array.size;
     if (!template)
-        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "messages", "this model has no chat template: give a prompt, or start the server with --chat-template");
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "messages",
+                           "this model has no chat template: give a prompt, or start the server with --chat-template");
     if (n == 0) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "messages", "messages is empty, but needs at least one message");
     gb_message *messages = calloc(n, sizeof *messages);
     if (!messages) return gb_rpc_fail_status(call, GB_ENOMEM, NULL);

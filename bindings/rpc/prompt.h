@@ -13,8 +13,10 @@ typedef struct gb_rpc_tokens {
 
 /* Each returns GB_RPC_REPLIED with *out filled, or GB_RPC_FAILED with call->error. `most` tokens are allowed; more is
    TOO_LARGE. */
-gb_rpc_outcome gb_rpc_tokens_of_text(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const char *text, size_t bytes, uint32_t most);
-gb_rpc_outcome gb_rpc_tokens_of_ids(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const msgpack_object *ids, uint32_t most);
+gb_rpc_outcome gb_rpc_tokens_of_text(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const char *text, size_t bytes,
+                                     uint32_t most);
+gb_rpc_outcome gb_rpc_tokens_of_ids(gb_rpc_call *call, gb_rpc_tokens *out, const char *path, const msgpack_object *ids,
+                                    uint32_t most);
 
 /* The text of `messages` through the model's chat template; *text is malloc'd. */
 gb_rpc_outcome gb_rpc_text_of_messages(gb_rpc_call *call, char **text, size_t *bytes, bool add_generation_prompt);

@@ -9,8 +9,8 @@
 #include "core/base/assert.h"
 
 enum {
-    OUT_LIMIT = GB_RPC_BACKLOG_BYTES + 2 * GB_RPC_MESSAGE_MAX + GB_RPC_WHOLE_BYTES,    /* a backlog, one reply, all whole results */
-    READ_BYTES = 1 << 20,                                                              /* taken in before messages are handled */
+    OUT_LIMIT = GB_RPC_BACKLOG_BYTES + 2 * GB_RPC_MESSAGE_MAX + GB_RPC_WHOLE_BYTES,    /* backlog, a reply, all whole results */
+    READ_BYTES = 1 << 20,    /* taken in before messages are handled */
     IN_LIMIT = GB_RPC_MESSAGE_MAX + READ_BYTES,
 };
 
@@ -223,8 +223,8 @@ static bool may_call(gb_rpc_call *call)
         return false;
     }
     if (right == GB_RPC_NEEDS_ADMIN && !call->conn->admin) {
-        gb_rpc_fail(call, GB_RPC_FORBIDDEN, NULL, "%s is for admins: connect over the Unix socket, or give hello the admin token as auth",
-                    call->method->name);
+        gb_rpc_fail(call, GB_RPC_FORBIDDEN, NULL,
+                    "%s is for admins: connect over the Unix socket, or give hello the admin token as auth", call->method->name);
         return false;
     }
     return true;
@@ -246,11 +246,11 @@ static bool find_method(gb_rpc_call *call, const msgpack_object *name)
 static bool unwrap_params(gb_rpc_call *call, const msgpack_object *params)
 {
     static const msgpack_object empty = {.type = MSGPACK_OBJECT_MAP};
-    bool is_array = params->type == MSGPACK_OBJECT_ARRAY;
-    if (is_array && params->via.array.size == 0) call->params = &empty;
-    else if (is_array && params->via.array.size == 1 && params->via.array.ptr[0].type == MSGPACK_OBJECT_NIL) call->params = &empty;
-    else if (is_array && params->via.array.size == 1 && params->via.array.ptr[0].type == MSGPACK_OBJECT_MAP) call->params = params->via.array.ptr;
-    if (!call->params) {
+    uint32_t n = params->type == MSGPACK_OBJECT_ARRAY ? params->via.array.size : UINT32_MAX;
+    const msgpack_object *first = n == 1 ? params->via.array.ptr : NULL;
+    if (n == 0 || (first && first->type == MSGPACK_OBJECT_NIL)) call->params = &empty;
+    else if (first && first->type == MSGPACK_OBJECT_MAP) call->params = first;
+    else {
         gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, NULL, "params must be an array of one map");
         return false;
     }
@@ -262,7 +262,8 @@ static gb_rpc_outcome run_call(gb_rpc_call *call, const msgpack_object *name, co
     if (!find_method(call, name) || !may_call(call) || !unwrap_params(call, params)) return GB_RPC_FAILED;
     gb_rpc_outcome outcome = call->method->run(call);
     if (outcome == GB_RPC_REPLIED && call->out->overflow)
-        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, NULL, "the result of %s is larger than %d bytes: ask for less", call->method->name, GB_RPC_MESSAGE_MAX);
+        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, NULL, "the result of %s is larger than %d bytes: ask for less",
+                           call->method->name, GB_RPC_MESSAGE_MAX);
     return outcome;
 }
 
@@ -272,14 +273,16 @@ static gb_rpc_call new_call(gb_rpc_conn *conn, gb_time now)
     return (gb_rpc_call){.service = conn->service, .conn = conn, .now = now, .out = &conn->service->reply};
 }
 
-static void handle_request(gb_rpc_conn *conn, uint32_t msgid, const msgpack_object *name, const msgpack_object *params, gb_time now)
+static void handle_request(gb_rpc_conn *conn, uint32_t msgid, const msgpack_object *name, const msgpack_object *params,
+                           gb_time now)
 {
     gb_rpc_call call = new_call(conn, now);
     call.replies = true;
     call.msgid = msgid;
     gb_rpc_outcome outcome;
     if (conn->n_calls == GB_RPC_INFLIGHT_MAX) {
-        outcome = gb_rpc_fail(&call, GB_RPC_OVERLOADED, NULL, "%d calls of this connection have no answer yet: wait for one", GB_RPC_INFLIGHT_MAX);
+        outcome = gb_rpc_fail(&call, GB_RPC_OVERLOADED, NULL, "%d calls of this connection have no answer yet: wait for one",
+                              GB_RPC_INFLIGHT_MAX);
     } else {
         conn->calls[conn->n_calls++] = msgid;
         outcome = run_call(&call, name, params);
@@ -308,19 +311,25 @@ static void refuse(gb_rpc_conn *conn, int status, int code, const char *sentence
     gb_rpc_conn_shut(conn, status);
 }
 
-static bool is_unsigned(const msgpack_object *o, uint64_t most) { return o->type == MSGPACK_OBJECT_POSITIVE_INTEGER && o->via.u64 <= most; }
+static bool is_unsigned(const msgpack_object *o, uint64_t most)
+{
+    return o->type == MSGPACK_OBJECT_POSITIVE_INTEGER && o->via.u64 <= most;
+}
 
 static void handle_message(gb_rpc_conn *conn, const msgpack_object *message, gb_time now)
 {
     const msgpack_object *part = message->via.array.ptr;
     uint32_t n = message->type == MSGPACK_OBJECT_ARRAY ? message->via.array.size : 0;
-    bool is_request = n == 4 && is_unsigned(&part[0], 0) && is_unsigned(&part[1], UINT32_MAX) && part[2].type == MSGPACK_OBJECT_STR;
+    bool is_request =
+        n == 4 && is_unsigned(&part[0], 0) && is_unsigned(&part[1], UINT32_MAX) && part[2].type == MSGPACK_OBJECT_STR;
     bool is_notification = n == 3 && is_unsigned(&part[0], 2) && part[0].via.u64 == 2 && part[1].type == MSGPACK_OBJECT_STR;
     if (is_request && is_in_flight(conn, (uint32_t)part[1].via.u64))
         refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "the msgid of a call is in use by one that has no answer yet", now);
     else if (is_request) handle_request(conn, (uint32_t)part[1].via.u64, &part[2], &part[3], now);
     else if (is_notification) handle_notification(conn, &part[1], &part[2], now);
-    else refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST, "a message must be [0, msgid, method, [params]] or [2, method, [params]]", now);
+    else
+        refuse(conn, GB_EFORMAT, GB_RPC_INVALID_REQUEST,
+               "a message must be [0, msgid, method, [params]] or [2, method, [params]]", now);
 }
 
 /* Only whole frames within the limits get here. */
@@ -329,12 +338,16 @@ static void handle_frame(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time
     msgpack_unpacked unpacked;
     msgpack_unpacked_init(&unpacked);
     size_t at = 0;
-    if (msgpack_unpack_next(&unpacked, bytes, n, &at) == MSGPACK_UNPACK_SUCCESS && at == n) handle_message(conn, &unpacked.data, now);
+    if (msgpack_unpack_next(&unpacked, bytes, n, &at) == MSGPACK_UNPACK_SUCCESS && at == n)
+        handle_message(conn, &unpacked.data, now);
     else refuse(conn, GB_EFORMAT, GB_RPC_PARSE, "the message could not be unpacked", now);
     msgpack_unpacked_destroy(&unpacked);
 }
 
-static bool may_read(const gb_rpc_conn *conn) { return conn->status == GB_OK && gb_rpc_conn_backlog(conn) <= GB_RPC_BACKLOG_BYTES; }
+static bool may_read(const gb_rpc_conn *conn)
+{
+    return conn->status == GB_OK && gb_rpc_conn_backlog(conn) <= GB_RPC_BACKLOG_BYTES;
+}
 
 static void keep_last(gb_pack *p, size_t n)
 {
@@ -366,7 +379,8 @@ int gb_rpc_input(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time now)
     conn->heard_at = now;
     for (size_t at = 0; at < n && conn->status == GB_OK; at += READ_BYTES) {
         gb_pack_raw(&conn->in, (const char *)bytes + at, n - at < READ_BYTES ? n - at : READ_BYTES);
-        if (conn->in.overflow) refuse(conn, GB_ESLOW, GB_RPC_SLOW_READER, "calls are not read while their answers are not: read, then call", now);
+        if (conn->in.overflow)
+            refuse(conn, GB_ESLOW, GB_RPC_SLOW_READER, "calls are not read while their answers are not: read, then call", now);
         read_messages(conn, now);
     }
     if (conn->in.n > 0) gb_rpc_service_wake(conn->service, now + conn->service->options.slow_reader);

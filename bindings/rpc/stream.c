@@ -65,8 +65,8 @@ gb_rpc_stream *gb_rpc_stream_new(gb_rpc_conn *conn, gb_request_id id, const gb_r
     GB_ASSERT(!gb_rpc_stream_find(service, options->request_id));
     gb_rpc_stream *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    *s = (gb_rpc_stream){.service = service, .id = id, .detach = options->detach, .whole = options->whole, .msgid = options->msgid,
-                         .window = options->window, .starved_at = GB_NEVER};
+    *s = (gb_rpc_stream){.service = service, .id = id, .detach = options->detach, .whole = options->whole,
+                         .msgid = options->msgid, .window = options->window, .starved_at = GB_NEVER};
     snprintf(s->request_id, sizeof s->request_id, "%s", options->request_id);
     gb_pack_init(&s->text, GB_RPC_MESSAGE_MAX);
     gb_pack_init(&s->tokens, GB_RPC_MESSAGE_MAX);
@@ -305,7 +305,8 @@ void gb_rpc_stream_tick(gb_rpc_stream *s, gb_time now)
 {
     if (s->starved_at == GB_NEVER) return;
     gb_time end_at = s->starved_at + s->service->options.slow_reader;
-    if (now >= end_at) gb_rpc_stream_stop(s, GB_RPC_SLOW_READER, "the client gave no credit for too long: acknowledge token events", now);
+    if (now >= end_at)
+        gb_rpc_stream_stop(s, GB_RPC_SLOW_READER, "the client gave no credit for too long: acknowledge token events", now);
     else gb_rpc_service_wake(s->service, end_at);
 }
 

@@ -157,10 +157,12 @@ static gb_rpc_outcome read_topics(gb_rpc_call *call, gb_rpc_subscription *subscr
         while (t < TOPICS && (strlen(topics[t].name) != name->size || memcmp(topics[t].name, name->ptr, name->size) != 0)) t++;
         char echo[GB_RPC_ECHO_BYTES];
         if (t == TOPICS)
-            return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "topics", "there is no topic %s: topics are " TOPIC_NAMES, gb_rpc_echo(echo, name->ptr, name->size));
+            return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "topics", "there is no topic %s: topics are " TOPIC_NAMES,
+                               gb_rpc_echo(echo, name->ptr, name->size));
         subscription->states[t].wanted = true;
     }
-    if (list->via.array.size == 0) return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "topics", "topics is empty: topics are " TOPIC_NAMES);
+    if (list->via.array.size == 0)
+        return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "topics", "topics is empty: topics are " TOPIC_NAMES);
     return GB_RPC_REPLIED;
 }
 
@@ -168,7 +170,8 @@ static gb_rpc_outcome run_subscribe(gb_rpc_call *call)
 {
     gb_rpc_conn *conn = call->conn;
     if (conn->n_subscriptions == GB_RPC_SUBSCRIPTIONS_MAX)
-        return gb_rpc_fail(call, GB_RPC_OVERLOADED, NULL, "this connection has %d subscriptions: unsubscribe from one", GB_RPC_SUBSCRIPTIONS_MAX);
+        return gb_rpc_fail(call, GB_RPC_OVERLOADED, NULL, "this connection has %d subscriptions: unsubscribe from one",
+                           GB_RPC_SUBSCRIPTIONS_MAX);
     gb_rpc_subscription wanted = {
         .acks = gb_rpc_param_bool(call->params, "ack", false), .next_at = call->now,
         .interval = gb_ms((uint64_t)gb_rpc_param_int(call->params, "min_interval_ms", GB_RPC_INTERVAL_MS)),
@@ -201,7 +204,8 @@ static gb_rpc_outcome run_unsubscribe(gb_rpc_call *call)
 
 static const gb_rpc_field subscribe_params[] = {
     {.name = "topics", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .required = true, .most = 16, .doc = "of " TOPIC_NAMES},
-    {.name = "min_interval_ms", .type = GB_RPC_INT, .low = GB_RPC_INTERVAL_MIN_MS, .high = 86400000, .doc = "at most one snapshot of a topic in so long; default 1000"},
+    {.name = "min_interval_ms", .type = GB_RPC_INT, .low = GB_RPC_INTERVAL_MIN_MS, .high = 86400000,
+     .doc = "at most one snapshot of a topic in so long; default 1000"},
     {.name = "ack", .type = GB_RPC_BOOL, .doc = "true: the next snapshot waits for ack {sub_id}; default false"},
     {0},
 };
@@ -223,7 +227,8 @@ static const gb_rpc_field unsubscribe_result[] = {
 
 const gb_rpc_method gb_rpc_subscribe_methods[] = {
     {"subscribe", GB_RPC_NEEDS_HELLO, 1, run_subscribe, subscribe_params, subscribe_result,
-     "Sends `event` with a snapshot now, and whenever it has changed, not more often than asked. A slow subscriber gets the newest value and `skipped`."},
+     "Sends `event` with a snapshot now, and whenever it has changed, not more often than asked. A slow subscriber gets the "
+     "newest value and `skipped`."},
     {"unsubscribe", GB_RPC_NEEDS_HELLO, 1, run_unsubscribe, unsubscribe_params, unsubscribe_result, "Ends a subscription."},
     {0},
 };

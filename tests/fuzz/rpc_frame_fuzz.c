@@ -16,15 +16,23 @@ static gb_frame_state scan_bytewise(gb_frame *frame, const uint8_t *data, size_t
     return state;
 }
 
+static uint32_t depth_of(const msgpack_object *o);
+
+static uint32_t deeper(uint32_t depth, const msgpack_object *child)
+{
+    uint32_t below = depth_of(child);
+    return below > depth ? below : depth;
+}
+
 static uint32_t depth_of(const msgpack_object *o)
 {
-    uint32_t deepest = 0, n = o->type == MSGPACK_OBJECT_ARRAY ? o->via.array.size : o->type == MSGPACK_OBJECT_MAP ? 2 * o->via.map.size : 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const msgpack_object *child = o->type == MSGPACK_OBJECT_ARRAY ? &o->via.array.ptr[i] : i % 2 ? &o->via.map.ptr[i / 2].val : &o->via.map.ptr[i / 2].key;
-        uint32_t depth = depth_of(child);
-        if (depth > deepest) deepest = depth;
-    }
-    return deepest + (o->type == MSGPACK_OBJECT_ARRAY || o->type == MSGPACK_OBJECT_MAP);
+    uint32_t depth = 0;
+    if (o->type != MSGPACK_OBJECT_ARRAY && o->type != MSGPACK_OBJECT_MAP) return 0;
+    if (o->type == MSGPACK_OBJECT_ARRAY)
+        for (uint32_t i = 0; i < o->via.array.size; i++) depth = deeper(depth, &o->via.array.ptr[i]);
+    else
+        for (uint32_t i = 0; i < o->via.map.size; i++) depth = deeper(deeper(depth, &o->via.map.ptr[i].key), &o->via.map.ptr[i].val);
+    return depth + 1;
 }
 
 static void check_whole(const uint8_t *data, size_t message)

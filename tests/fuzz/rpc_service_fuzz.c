@@ -16,8 +16,10 @@ enum { RUN = 0xf8, ROUND, PASS_MS, PASS_PATIENCE, STOP_READING, READ };
 
 static void check_limits(const gb_rpc_conn *conn)
 {
-    GB_ASSERT(conn->n_calls <= GB_RPC_INFLIGHT_MAX && conn->n_streams <= GB_RPC_STREAMS_MAX && conn->n_subscriptions <= GB_RPC_SUBSCRIPTIONS_MAX);
-    GB_ASSERT(gb_rpc_conn_backlog(conn) <= GB_RPC_BACKLOG_BYTES + 2 * GB_RPC_MESSAGE_MAX && conn->held_bytes <= 2 * GB_RPC_BACKLOG_BYTES);
+    GB_ASSERT(conn->n_calls <= GB_RPC_INFLIGHT_MAX && conn->n_streams <= GB_RPC_STREAMS_MAX &&
+              conn->n_subscriptions <= GB_RPC_SUBSCRIPTIONS_MAX);
+    GB_ASSERT(gb_rpc_conn_backlog(conn) <= GB_RPC_BACKLOG_BYTES + 2 * GB_RPC_MESSAGE_MAX &&
+              conn->held_bytes <= 2 * GB_RPC_BACKLOG_BYTES);
     size_t held = 0, whole = 0;
     for (const gb_rpc_stream *s = conn->streams; s; s = s->next) {
         *(s->whole ? &whole : &held) += s->text.n + s->tokens.n + s->logprobs.n;

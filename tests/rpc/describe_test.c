@@ -22,7 +22,8 @@ static char *read_file(const char *path)
 static void docs_rpc_md_is_what_the_method_table_says(void)
 {
     char *file = read_file(check_path("docs/rpc.md")), *made = gb_rpc_api_markdown();
-    if (!file || strcmp(file, made) != 0) check_fail(__FILE__, __LINE__, "docs/rpc.md is stale: gimbal api-info --markdown > docs/rpc.md");
+    if (!file || strcmp(file, made) != 0)
+        check_fail(__FILE__, __LINE__, "docs/rpc.md is stale: gimbal api-info --markdown > docs/rpc.md");
     free(file);
     free(made);
 }

@@ -26,18 +26,23 @@ static void add_byte(json_t *vocab, uint32_t byte)
     json_object_set_new(vocab, text, json_integer(byte));
 }
 
+static const char tokenizer_json[] =
+    "{'version': '1.0', 'normalizer': {'type': 'NFC'},"
+    " 'added_tokens': [{'id': 256, 'content': '<|end|>', 'single_word': false, 'lstrip': false, 'rstrip': false,"
+    "                   'normalized': false, 'special': true}],"
+    " 'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': ["
+    "     {'type': 'Split', 'pattern': {'Regex': '\\\\p{L}+|\\\\p{N}|[^\\\\p{L}\\\\p{N}]+'}, 'behavior': 'Isolated', 'invert': false},"
+    "     {'type': 'ByteLevel', 'add_prefix_space': false, 'trim_offsets': false, 'use_regex': false}]},"
+    " 'decoder': {'type': 'ByteLevel', 'add_prefix_space': false, 'trim_offsets': false, 'use_regex': false},"
+    " 'model': {'type': 'BPE', 'vocab': {}, 'merges': []}}";
+
 static gb_tokenizer *new_tokenizer(void)
 {
-    static const char split[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-    json_t *vocab = json_object();
-    for (uint32_t b = 0; b < 256; b++) add_byte(vocab, b);
-    json_t *tree = json_pack("{s:s, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:{s:s}, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}, "
-                             "s:{s:s, s:b, s:b, s:b}, s:{s:s, s:o, s:[]}}",
-                             "version", "1.0", "added_tokens", "id", FIXTURE_END, "content", "<|end|>", "single_word", 0, "lstrip", 0, "rstrip", 0,
-                             "normalized", 0, "special", 1, "normalizer", "type", "NFC", "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
-                             "Split", "pattern", "Regex", split, "behavior", "Isolated", "invert", 0, "type", "ByteLevel", "add_prefix_space", 0,
-                             "trim_offsets", 0, "use_regex", 0, "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0,
-                             "model", "type", "BPE", "vocab", vocab, "merges");
+    char json[sizeof tokenizer_json];
+    for (size_t i = 0; i < sizeof json; i++) json[i] = tokenizer_json[i] == '\'' ? '"' : tokenizer_json[i];
+    json_t *tree = json_loads(json, 0, NULL);
+    GB_ASSERT(tree);
+    for (uint32_t b = 0; b < 256; b++) add_byte(json_object_get(json_object_get(tree, "model"), "vocab"), b);
     char *text = json_dumps(tree, 0);
     gb_tokenizer *tokenizer = NULL;
     gb_error err = {0};
@@ -49,7 +54,10 @@ static gb_tokenizer *new_tokenizer(void)
     return tokenizer;
 }
 
-static const char *script_of(const gb_executor *executor) { return ((const fixture *)((const char *)executor - offsetof(fixture, executor)))->script; }
+static const char *script_of(const gb_executor *executor)
+{
+    return ((const fixture *)((const char *)executor - offsetof(fixture, executor)))->script;
+}
 
 static gb_sampled next_token(const gb_work *work, const char *script)
 {
@@ -106,17 +114,20 @@ static void open_server(fixture *f, const fixture_options *o)
     options.tokenizer = instance->tokenizer;
     options.n_end_ids = 1;
     options.end_ids[0] = FIXTURE_END;
-    gb_round_limits limits = {.engines = options.engines, .ranks = options.ranks, .max_works = options.max_num_seqs,
-                              .max_tokens = options.max_batched_tokens, .moe_layers = options.moe_layers, .experts = options.experts};
+    gb_round_limits limits = {
+        .engines = options.engines, .ranks = options.ranks, .max_works = options.max_num_seqs,
+        .max_tokens = options.max_batched_tokens, .moe_layers = options.moe_layers, .experts = options.experts,
+    };
     gb_error err = {0};
     GB_ASSERT(gb_server_new(&instance->server, &options, &err) == GB_OK);
     GB_ASSERT(gb_round_init(&instance->round, &instance->arena, &limits) == GB_OK);
     GB_ASSERT(gb_result_init(&instance->result, &instance->arena, &limits) == GB_OK);
-    f->executor = (gb_executor){.table = &executor_table,
-                                .info = {.backend = "script", .kernels = "none", .engines = limits.engines, .ranks = limits.ranks,
-                                         .moe_layers = limits.moe_layers, .experts = limits.experts, .experts_per_token = 1, .vocab = FIXTURE_VOCAB,
-                                         .max_positions = options.max_model_len, .blocks_per_engine = options.blocks_per_engine,
-                                         .max_works = limits.max_works, .max_tokens = limits.max_tokens, .threads = 1}};
+    f->executor.table = &executor_table;
+    f->executor.info = (gb_executor_info){
+        .backend = "script", .kernels = "none", .engines = limits.engines, .ranks = limits.ranks, .moe_layers = limits.moe_layers,
+        .experts = limits.experts, .experts_per_token = 1, .vocab = FIXTURE_VOCAB, .max_positions = options.max_model_len,
+        .blocks_per_engine = options.blocks_per_engine, .max_works = limits.max_works, .max_tokens = limits.max_tokens, .threads = 1,
+    };
     instance->executor = &f->executor;
 }
 
@@ -132,8 +143,10 @@ void fixture_open(fixture *f, const fixture_options *options)
     GB_ASSERT(gb_options_init(&f->options) == GB_OK);
     instance->options = &f->options;
     snprintf(instance->model_name, sizeof instance->model_name, "scripted");
-    instance->config = (gb_model_config){.vocab = FIXTURE_VOCAB, .layers = FIXTURE_LAYERS, .moe_layers = FIXTURE_LAYERS, .experts = FIXTURE_EXPERTS,
-                                         .experts_per_token = 1, .max_positions = 256};
+    instance->config = (gb_model_config){
+        .vocab = FIXTURE_VOCAB, .layers = FIXTURE_LAYERS, .moe_layers = FIXTURE_LAYERS, .experts = FIXTURE_EXPERTS,
+        .experts_per_token = 1, .max_positions = 256,
+    };
     gb_arena_init(&instance->arena);
     if (!o->no_tokenizer) instance->tokenizer = new_tokenizer();
     if (!o->no_template) GB_ASSERT(gb_lua_template_new(&instance->chat_template, "chatml", "", &err) == GB_OK);
@@ -236,7 +249,8 @@ static void check_map(const char *where, const json_t *map, const gb_rpc_field *
         else if (!f->optional) check_fail(__FILE__, __LINE__, "%s.%s is missing", where, f->name);
         known += value != NULL;
     }
-    if (known != json_object_size(map)) check_fail(__FILE__, __LINE__, "%s has %zu fields, but %zu of them are documented", where, json_object_size(map), known);
+    if (known != json_object_size(map))
+        check_fail(__FILE__, __LINE__, "%s has %zu fields, but %zu of them are documented", where, json_object_size(map), known);
 }
 
 static const gb_rpc_field *fields_of_notification(const char *name)
@@ -334,7 +348,10 @@ static char *pack_message(const char *format, uint32_t msgid, const char *method
     return bytes;
 }
 
-char *peer_pack_call(uint32_t msgid, const char *method, const char *params, size_t *n) { return pack_message("[0", msgid, method, params, n); }
+char *peer_pack_call(uint32_t msgid, const char *method, const char *params, size_t *n)
+{
+    return pack_message("[0", msgid, method, params, n);
+}
 
 void peer_post(peer *p, uint32_t msgid, const char *method, const char *params)
 {
@@ -363,7 +380,8 @@ json_t *peer_take_response(peer *p, uint32_t msgid)
 {
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
         const json_t *m = json_array_get(p->messages, i);
-        if (json_integer_value(json_array_get(m, 0)) == 1 && json_integer_value(json_array_get(m, 1)) == msgid) return take_at(p, i);
+        if (json_integer_value(json_array_get(m, 0)) == 1 && json_integer_value(json_array_get(m, 1)) == msgid)
+            return take_at(p, i);
     }
     return NULL;
 }
@@ -372,7 +390,8 @@ json_t *peer_take(peer *p, const char *notification)
 {
     for (size_t i = 0; i < json_array_size(p->messages); i++) {
         const json_t *m = json_array_get(p->messages, i);
-        if (json_integer_value(json_array_get(m, 0)) != 2 || strcmp(json_string_value(json_array_get(m, 1)), notification) != 0) continue;
+        if (json_integer_value(json_array_get(m, 0)) != 2 || strcmp(json_string_value(json_array_get(m, 1)), notification) != 0)
+            continue;
         json_t *message = take_at(p, i), *map = json_incref(json_array_get(json_array_get(message, 2), 0));
         json_decref(message);
         check_map(notification, map, fields_of_notification(notification));
@@ -400,7 +419,8 @@ json_t *peer_call(peer *p, const char *method, const char *params)
 {
     json_t *response = call(p, method, params), *result = NULL;
     const json_t *error = json_array_get(response, 2);
-    if (error && !json_is_null(error)) check_fail(__FILE__, __LINE__, "%s %.200s failed: %s", method, params, json_text(error, "message"));
+    if (error && !json_is_null(error))
+        check_fail(__FILE__, __LINE__, "%s %.200s failed: %s", method, params, json_text(error, "message"));
     else {
         result = json_incref(json_array_get(response, 3));
         check_map(method, result, gb_rpc_method_find(method, strlen(method))->result);
@@ -417,10 +437,11 @@ void peer_call_fails(peer *p, const char *method, const char *params, int code, 
     else {
         const char *said = json_string_value(json_object_get(json_object_get(error, "data"), "path"));
         if (json_int(error, "code") != code || !strstr(json_text(error, "message"), part))
-            check_fail(__FILE__, __LINE__, "%s %.200s failed with %d \"%s\", not with %d \"%s\"", method, params, (int)json_int(error, "code"),
-                       json_text(error, "message"), code, part);
+            check_fail(__FILE__, __LINE__, "%s %.200s failed with %d \"%s\", not with %d \"%s\"", method, params,
+                       (int)json_int(error, "code"), json_text(error, "message"), code, part);
         if ((path != NULL) != (said != NULL) || (path && strcmp(path, said) != 0))
-            check_fail(__FILE__, __LINE__, "%s %.200s: data.path is %s, not %s", method, params, said ? said : "absent", path ? path : "absent");
+            check_fail(__FILE__, __LINE__, "%s %.200s: data.path is %s, not %s", method, params, said ? said : "absent",
+                       path ? path : "absent");
     }
     json_decref(response);
 }

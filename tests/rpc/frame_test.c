@@ -19,9 +19,9 @@ static gb_frame_state scan(const void *bytes, size_t n, size_t *size)
 
 /* [0, 7, "ping", [{"a": [nil, 1.5, bin, ext, -1, 300]}]] with every kind of length. */
 static const uint8_t session[] = {
-    0x94, 0x00, 0x07, 0xa4, 'p', 'i', 'n', 'g', 0x91, 0x81, 0xa1, 'a', 0xdc, 0x00, 0x0b, 0xc0, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0,
-    0xc4, 0x02, 1, 2, 0xd6, 0x01, 1, 2, 3, 4, 0xff, 0xcd, 0x01, 0x2c, 0xd9, 0x01, 'x', 0xc7, 0x03, 0x01, 1, 2, 3, 0xc2, 0xdf, 0, 0, 0, 1,
-    0xa1, 'k', 0x80, 0xca, 0, 0, 0, 0,
+    0x94, 0x00, 0x07, 0xa4, 'p',  'i',  'n',  'g',  0x91, 0x81, 0xa1, 'a', 0xdc, 0x00, 0x0b, 0xc0, 0xcb, 0x3f, 0xf8, 0,    0,
+    0,    0,    0,    0,    0xc4, 0x02, 1,    2,    0xd6, 0x01, 1,    2,   3,    4,    0xff, 0xcd, 0x01, 0x2c, 0xd9, 0x01, 'x',
+    0xc7, 0x03, 0x01, 1,    2,    3,    0xc2, 0xdf, 0,    0,    0,    1,   0xa1, 'k',  0x80, 0xca, 0,    0,    0,    0,
 };
 
 static void a_whole_message_is_measured(void)
@@ -137,9 +137,11 @@ static void an_array_whose_last_element_cannot_fit_is_refused_at_that_element(vo
     CHECK_EQ(scan(fits, sizeof fits, NULL), GB_FRAME_PART);
 }
 
-TESTS(TEST(a_whole_message_is_measured), TEST(bytes_after_a_message_belong_to_the_next), TEST(a_message_cut_at_any_byte_is_a_part),
-      TEST(a_message_that_arrives_byte_by_byte_is_whole_at_its_last), TEST(five_bytes_that_announce_83_million_elements_are_refused),
-      TEST(headers_that_only_together_announce_too_much_are_refused), TEST(more_values_than_the_limit_are_refused_although_the_bytes_would_fit),
+TESTS(TEST(a_whole_message_is_measured), TEST(bytes_after_a_message_belong_to_the_next),
+      TEST(a_message_cut_at_any_byte_is_a_part), TEST(a_message_that_arrives_byte_by_byte_is_whole_at_its_last),
+      TEST(five_bytes_that_announce_83_million_elements_are_refused),
+      TEST(headers_that_only_together_announce_too_much_are_refused),
+      TEST(more_values_than_the_limit_are_refused_although_the_bytes_would_fit),
       TEST(sixteen_levels_are_allowed_and_seventeen_refused), TEST(nesting_a_thousand_deep_is_refused),
       TEST(the_byte_that_msgpack_never_uses_is_refused), TEST(a_message_of_exactly_the_limit_is_allowed),
       TEST(an_array_whose_last_element_cannot_fit_is_refused_at_that_element))

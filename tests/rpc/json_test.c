@@ -80,5 +80,5 @@ static void a_matrix_that_lies_about_its_size_is_null(void)
     }
 }
 
-TESTS(TEST(json_survives_the_way_to_msgpack_and_back), TEST(what_json_lacks_is_written_as_something_like_it), TEST(matrices_become_nested_arrays),
-      TEST(a_matrix_that_lies_about_its_size_is_null))
+TESTS(TEST(json_survives_the_way_to_msgpack_and_back), TEST(what_json_lacks_is_written_as_something_like_it),
+      TEST(matrices_become_nested_arrays), TEST(a_matrix_that_lies_about_its_size_is_null))

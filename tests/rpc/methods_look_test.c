@@ -206,7 +206,8 @@ static void request_list_goes_on_from_a_cursor_and_hides_what_is_others(void)
     r = peer_call(&p, "request_list", "{\"state\": \"waiting\"}");
     CHECK_EQ(json_array_size(json_object_get(r, "requests")), 0);
     json_decref(r);
-    peer_call_fails(&p, "request_list", "{\"state\": \"asleep\"}", GB_RPC_INVALID_PARAMS, "state", "waiting, running and preempted");
+    peer_call_fails(&p, "request_list", "{\"state\": \"asleep\"}", GB_RPC_INVALID_PARAMS, "state",
+                    "waiting, running and preempted");
     r = peer_call(&user, "request_list", "{}");
     CHECK_EQ(json_array_size(json_object_get(r, "requests")), 0);
     json_decref(r);
@@ -231,7 +232,8 @@ static void ping_tells_the_time_and_shutdown_calls_the_driver(void)
     fixture_close(&f);
 }
 
-TESTS(TEST(model_info_says_what_is_served), TEST(server_stats_count_every_request_once), TEST(config_get_has_every_option_and_its_source),
-      TEST(engine_list_has_the_traces_in_milliseconds), TEST(expert_matrix_is_a_by_source_and_b_its_sum),
-      TEST(expert_matrix_takes_the_closed_window_once_there_is_one), TEST(placement_get_shows_where_every_expert_lives),
-      TEST(request_list_goes_on_from_a_cursor_and_hides_what_is_others), TEST(ping_tells_the_time_and_shutdown_calls_the_driver))
+TESTS(TEST(model_info_says_what_is_served), TEST(server_stats_count_every_request_once),
+      TEST(config_get_has_every_option_and_its_source), TEST(engine_list_has_the_traces_in_milliseconds),
+      TEST(expert_matrix_is_a_by_source_and_b_its_sum), TEST(expert_matrix_takes_the_closed_window_once_there_is_one),
+      TEST(placement_get_shows_where_every_expert_lives), TEST(request_list_goes_on_from_a_cursor_and_hides_what_is_others),
+      TEST(ping_tells_the_time_and_shutdown_calls_the_driver))

@@ -39,7 +39,8 @@ static void shipped_policies_are_listed(void)
     json_t *r = peer_call(&p, "policy_list", "{}");
     const json_t *policies = json_object_get(r, "policies");
     bool found = false;
-    for (size_t i = 0; i < json_array_size(policies); i++) found |= strcmp(json_text(json_array_get(policies, i), "name"), "round_robin") == 0;
+    for (size_t i = 0; i < json_array_size(policies); i++)
+        found |= strcmp(json_text(json_array_get(policies, i), "name"), "round_robin") == 0;
     CHECK(found);
     CHECK_EQ(json_int(json_object_get(r, "active"), "select_engine"), 0);
     json_decref(r);
@@ -91,7 +92,8 @@ static void policy_get_returns_the_source_by_version_or_by_hook(void)
     json_decref(builtin);
     peer_call_fails(&p, "policy_get", "{}", GB_RPC_INVALID_PARAMS, "version", "give version, or hook");
     peer_call_fails(&p, "policy_get", "{\"version\": 999}", GB_RPC_NOT_FOUND, "version", "no policy version 999");
-    peer_call_fails(&p, "policy_get", "{\"hook\": \"select\"}", GB_RPC_INVALID_PARAMS, "hook", "hooks are select_engine and order_queue");
+    peer_call_fails(&p, "policy_get", "{\"hook\": \"select\"}", GB_RPC_INVALID_PARAMS, "hook",
+                    "hooks are select_engine and order_queue");
     peer_close(&p);
     fixture_close(&f);
 }
@@ -114,9 +116,11 @@ static void a_policy_that_does_not_compile_is_rejected_with_its_line(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    peer_call_fails(&p, "policy_load", "{\"name\": \"bad\", \"source\": \"return {\\nfoo bar\\n}\"}", GB_RPC_POLICY_REJECTED, "source", ":2:");
+    peer_call_fails(&p, "policy_load", "{\"name\": \"bad\", \"source\": \"return {\\nfoo bar\\n}\"}", GB_RPC_POLICY_REJECTED,
+                    "source", ":2:");
     peer_call_fails(&p, "policy_load", "{\"source\": \"return 5\"}", GB_RPC_POLICY_REJECTED, "source", "");
-    peer_call_fails(&p, "policy_load", "{\"source\": \"return {}\", \"hook\": \"selct_engine\"}", GB_RPC_INVALID_PARAMS, "hook", "hooks are");
+    peer_call_fails(&p, "policy_load", "{\"source\": \"return {}\", \"hook\": \"selct_engine\"}", GB_RPC_INVALID_PARAMS, "hook",
+                    "hooks are");
     peer_call_fails(&p, "policy_activate", "{\"version\": 12345}", GB_RPC_NOT_FOUND, "version", "12345");
     peer_close(&p);
     fixture_close(&f);

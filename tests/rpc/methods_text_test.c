@@ -73,7 +73,8 @@ static void apply_template_gives_text_and_its_tokens(void)
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
     json_t *open = peer_call(&p, "apply_template", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
-    json_t *shut = peer_call(&p, "apply_template", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"add_generation_prompt\": false}");
+    json_t *shut = peer_call(&p, "apply_template",
+                             "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"add_generation_prompt\": false}");
     CHECK_STR(json_text(open, "text"), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     CHECK_STR(json_text(shut, "text"), "<|im_start|>user\nhi<|im_end|>\n");
     CHECK_EQ(json_int(open, "count"), strlen(json_text(open, "text")));
@@ -89,9 +90,11 @@ static void messages_generate_through_the_template(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_t *r = peer_call(&p, "generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"enable_thinking\": false}");
+    json_t *r =
+        peer_call(&p, "generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"enable_thinking\": false}");
     CHECK_STR(json_text(r, "text"), f.script);
-    CHECK_EQ(json_int(json_object_get(r, "usage"), "prompt_tokens"), strlen("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
+    CHECK_EQ(json_int(json_object_get(r, "usage"), "prompt_tokens"),
+             strlen("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"));
     json_decref(r);
     peer_close(&p);
     fixture_close(&f);

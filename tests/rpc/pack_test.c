@@ -83,5 +83,6 @@ static void a_cleared_pack_keeps_little_memory(void)
     gb_pack_deinit(&p);
 }
 
-TESTS(TEST(values_are_written_as_msgpack), TEST(a_map_gets_its_count_at_its_end), TEST(a_matrix_is_extension_one_with_dims_before_data),
-      TEST(past_its_limit_a_pack_overflows_and_keeps_what_it_has), TEST(a_cleared_pack_keeps_little_memory))
+TESTS(TEST(values_are_written_as_msgpack), TEST(a_map_gets_its_count_at_its_end),
+      TEST(a_matrix_is_extension_one_with_dims_before_data), TEST(past_its_limit_a_pack_overflows_and_keeps_what_it_has),
+      TEST(a_cleared_pack_keeps_little_memory))

@@ -21,7 +21,8 @@ static const struct sample {
 
 static bool is_of_type(const gb_rpc_field *f, const struct sample *s)
 {
-    bool type_fits = f->type == s->type || (f->type == GB_RPC_FLOAT && s->type == GB_RPC_INT) || (f->type == GB_RPC_TEXT && s->type == GB_RPC_STRING);
+    bool type_fits = f->type == s->type || (f->type == GB_RPC_FLOAT && s->type == GB_RPC_INT) ||
+                     (f->type == GB_RPC_TEXT && s->type == GB_RPC_STRING);
     bool shape_fits = f->shape == GB_RPC_ONE_OR_LIST || (f->shape == GB_RPC_LIST) == s->is_list;
     return type_fits && shape_fits;
 }
@@ -46,9 +47,11 @@ static uint32_t try_field(peer *p, const gb_rpc_method *m, const char *outer, co
         json_t *response = peer_take_response(p, p->last_msgid);
         const json_t *error = json_array_get(response, 2), *said = json_object_get(json_object_get(error, "data"), "path");
         bool blamed = json_is_string(said) && strncmp(json_string_value(said), path, strlen(path)) == 0;
-        bool wrong_type = blamed && strstr(json_text(error, "message"), " must be ") && !strstr(json_text(error, "message"), " is ");
+        bool wrong_type =
+            blamed && strstr(json_text(error, "message"), " must be ") && !strstr(json_text(error, "message"), " is ");
         if (wrong_type == is_of_type(f, &samples[i]) && !(f->type == GB_RPC_MAP && samples[i].type == GB_RPC_MAP))
-            check_fail(__FILE__, __LINE__, "%s %s = %s: %s", m->name, path, samples[i].json, error ? json_string_value(json_object_get(error, "message")) : "");
+            check_fail(__FILE__, __LINE__, "%s %s = %s: %s", m->name, path, samples[i].json,
+                       error ? json_string_value(json_object_get(error, "message")) : "");
         if (wrong_type) CHECK_EQ(json_int(error, "code"), GB_RPC_INVALID_PARAMS);
         json_decref(response);
     }
@@ -172,7 +175,8 @@ static void two_to_the_63_is_refused_and_not_taken_for_a_negative_number(void)
     gb_pack_uint(&call, UINT64_C(1) << 63);
     peer_send(&p, call.data, call.n);
     json_t *response = peer_take_response(&p, 5);
-    CHECK_CONTAINS(json_text(json_array_get(response, 2), "message"), "sampling.max_tokens is 9223372036854775808, but must be 1..2147483647");
+    CHECK_CONTAINS(json_text(json_array_get(response, 2), "message"),
+                   "sampling.max_tokens is 9223372036854775808, but must be 1..2147483647");
     json_decref(response);
     gb_pack_deinit(&call);
     peer_close(&p);
@@ -185,7 +189,8 @@ static void max_tokens_beyond_the_context_is_cut_to_it(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_t *r = peer_call(&p, "generate", "{\"prompt\": \"x\", \"sampling\": {\"max_tokens\": 2147483647, \"ignore_eos\": true}}");
+    json_t *r =
+        peer_call(&p, "generate", "{\"prompt\": \"x\", \"sampling\": {\"max_tokens\": 2147483647, \"ignore_eos\": true}}");
     CHECK_EQ(json_array_size(json_object_get(r, "tokens")), 255);
     CHECK_STR(json_text(r, "finish_reason"), "length");
     json_decref(r);
@@ -250,17 +255,21 @@ static void messages_are_checked_one_by_one(void)
     one_fails("generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, 5]}", "messages[1]", "must be a map");
     one_fails("generate", "{\"messages\": [{\"role\": \"user\"}]}", "messages[0].content", "messages[0].content is required");
     one_fails("generate", "{\"messages\": [{\"role\": \"user\", \"content\": [1]}]}", "messages[0].content", "must be a string");
-    one_fails("generate", "{\"messages\": [{\"role\": \"user\", \"contents\": \"x\"}]}", "messages[0].contents", "did you mean content?");
+    one_fails("generate", "{\"messages\": [{\"role\": \"user\", \"contents\": \"x\"}]}", "messages[0].contents",
+              "did you mean content?");
 }
 
 static void sampling_values_are_refused_by_name_and_range(void)
 {
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"temperature\": -0.1}}", "sampling.temperature", "must be in [0, 100]");
+    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"temperature\": -0.1}}", "sampling.temperature",
+              "must be in [0, 100]");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"top_p\": 0}}", "sampling.top_p", "must be in (0, 1]");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"top_p\": 1.5}}", "sampling.top_p", "must be in (0, 1]");
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"repetition_penalty\": 0.0}}", "sampling.repetition_penalty", "must be in (0, 10]");
+    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"repetition_penalty\": 0.0}}", "sampling.repetition_penalty",
+              "must be in (0, 10]");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"logprobs\": 21}}", "sampling.logprobs", "must be 0..20");
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"min_tokens\": 5, \"max_tokens\": 4}}", "sampling", "min_tokens is 5, above max_tokens 4");
+    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"min_tokens\": 5, \"max_tokens\": 4}}", "sampling",
+              "min_tokens is 5, above max_tokens 4");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"stop\": \"\"}}", "sampling.stop", "must have 1..256");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"stop\": [\"a\", \"\"]}}", "sampling.stop[1]", "must have 1..256");
     one_fails("generate", "{\"prompt\": \"x\", \"n\": 2}", "n", "n is 2, but must be 1..1");
@@ -269,7 +278,9 @@ static void sampling_values_are_refused_by_name_and_range(void)
 
 static void too_many_stops_are_refused(void)
 {
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"stop\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\"]}}",
+    one_fails("generate",
+              "{\"prompt\": \"x\", \"sampling\": {\"stop\": "
+              "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\"]}}",
               "sampling.stop", "has 17 entries, but at most 16");
     one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"stop_token_ids\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}",
               "sampling.stop_token_ids", "has 17 entries, but at most 16");
@@ -281,7 +292,9 @@ static void integers_are_accepted_for_floats_and_nil_is_absent(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"sampling\": {\"temperature\": 0, \"top_p\": 1, \"max_tokens\": null, \"stop\": null}}"));
+    json_decref(
+        peer_call(&p, "generate",
+                  "{\"prompt\": \"x\", \"sampling\": {\"temperature\": 0, \"top_p\": 1, \"max_tokens\": null, \"stop\": null}}"));
     json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"tokens\": null, \"sampling\": null, \"stream\": null}"));
     peer_close(&p);
     fixture_close(&f);
@@ -316,7 +329,8 @@ static void a_model_without_tokenizer_takes_ids_only_and_says_so(void)
     fixture_open(&f, &(fixture_options){.no_tokenizer = true, .no_template = true});
     peer_hello(&p, &f);
     peer_call_fails(&p, "generate", "{\"prompt\": \"x\"}", GB_RPC_INVALID_PARAMS, "prompt", "no tokenizer.json");
-    peer_call_fails(&p, "generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", GB_RPC_INVALID_PARAMS, "messages", "no chat template");
+    peer_call_fails(&p, "generate", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", GB_RPC_INVALID_PARAMS,
+                    "messages", "no chat template");
     peer_call_fails(&p, "tokenize", "{\"text\": \"x\"}", GB_RPC_INVALID_PARAMS, "text", "no tokenizer.json");
     peer_call_fails(&p, "detokenize", "{\"tokens\": [1]}", GB_RPC_INVALID_PARAMS, "tokens", "no tokenizer.json");
     json_t *r = peer_call(&p, "generate", "{\"tokens\": [1, 2]}");
@@ -335,13 +349,16 @@ static void unknown_names_are_ignored_but_slips_are_refused(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"adapter\": \"none\", \"sampling\": {\"mirostat\": 2}, \"user\": {}}"));
+    json_decref(
+        peer_call(&p, "generate", "{\"prompt\": \"x\", \"adapter\": \"none\", \"sampling\": {\"mirostat\": 2}, \"user\": {}}"));
     json_decref(peer_call(&p, "ping", "{\"whatever\": [1, 2]}"));
     peer_close(&p);
     fixture_close(&f);
     one_fails("generate", "{\"promt\": \"x\"}", "promt", "promt is unknown: did you mean prompt?");
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"max_token\": 5}}", "sampling.max_token", "did you mean max_tokens?");
-    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"maxTokens\": 5}}", "sampling.maxTokens", "did you mean max_tokens?");
+    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"max_token\": 5}}", "sampling.max_token",
+              "did you mean max_tokens?");
+    one_fails("generate", "{\"prompt\": \"x\", \"sampling\": {\"maxTokens\": 5}}", "sampling.maxTokens",
+              "did you mean max_tokens?");
 }
 
 static void a_name_in_the_wrong_map_is_refused(void)
@@ -393,12 +410,15 @@ static void a_map_with_too_many_names_is_refused(void)
     one_fails("tokenize", params, NULL, "has 65 entries, but at most 64");
 }
 
-TESTS(TEST(every_parameter_of_every_method_refuses_every_wrong_type), TEST(every_number_of_every_method_refuses_what_is_outside_its_range),
-      TEST(max_tokens_outside_its_range_is_refused_with_the_range), TEST(two_to_the_63_is_refused_and_not_taken_for_a_negative_number),
-      TEST(max_tokens_beyond_the_context_is_cut_to_it), TEST(a_prompt_is_exactly_one_of_three_and_not_empty),
-      TEST(token_ids_out_of_range_are_named_with_their_index), TEST(a_prompt_longer_than_the_context_is_refused_with_both_figures),
-      TEST(text_of_too_many_tokens_is_refused_with_both_figures), TEST(messages_are_checked_one_by_one), TEST(sampling_values_are_refused_by_name_and_range), TEST(too_many_stops_are_refused),
+TESTS(TEST(every_parameter_of_every_method_refuses_every_wrong_type),
+      TEST(every_number_of_every_method_refuses_what_is_outside_its_range),
+      TEST(max_tokens_outside_its_range_is_refused_with_the_range),
+      TEST(two_to_the_63_is_refused_and_not_taken_for_a_negative_number), TEST(max_tokens_beyond_the_context_is_cut_to_it),
+      TEST(a_prompt_is_exactly_one_of_three_and_not_empty), TEST(token_ids_out_of_range_are_named_with_their_index),
+      TEST(a_prompt_longer_than_the_context_is_refused_with_both_figures),
+      TEST(text_of_too_many_tokens_is_refused_with_both_figures), TEST(messages_are_checked_one_by_one),
+      TEST(sampling_values_are_refused_by_name_and_range), TEST(too_many_stops_are_refused),
       TEST(integers_are_accepted_for_floats_and_nil_is_absent), TEST(request_ids_are_short_text_without_control_characters),
       TEST(a_request_id_in_use_is_refused), TEST(a_model_without_tokenizer_takes_ids_only_and_says_so),
-      TEST(unknown_names_are_ignored_but_slips_are_refused), TEST(a_name_in_the_wrong_map_is_refused), TEST(what_json_cannot_say_is_checked_too),
-      TEST(a_map_with_too_many_names_is_refused))
+      TEST(unknown_names_are_ignored_but_slips_are_refused), TEST(a_name_in_the_wrong_map_is_refused),
+      TEST(what_json_cannot_say_is_checked_too), TEST(a_map_with_too_many_names_is_refused))

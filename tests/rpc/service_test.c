@@ -32,7 +32,8 @@ static void hello_says_who_serves_and_what_is_allowed(void)
     peer p;
     fixture_open(&f, NULL);
     peer_open(&p, &f, true);
-    json_t *hello = peer_call(&p, "hello", "{\"client\": \"test\", \"version\": \"1\", \"features\": [\"credit\", \"time travel\"]}");
+    json_t *hello =
+        peer_call(&p, "hello", "{\"client\": \"test\", \"version\": \"1\", \"features\": [\"credit\", \"time travel\"]}");
     CHECK_STR(json_text(hello, "server"), "gimbal");
     CHECK_EQ(json_int(hello, "api_level"), GB_RPC_API_LEVEL);
     CHECK(json_is_true(json_object_get(hello, "admin")));
@@ -97,7 +98,8 @@ static void rights_are_those_of_the_method_table(void)
                 bool is_hello = strcmp(m->name, "hello") == 0;
                 bool needs_hello = m->right != GB_RPC_NEEDS_NOTHING && who == NO_HELLO;
                 bool needs_admin = m->right == GB_RPC_NEEDS_ADMIN && who == USER;
-                if (!is_hello && (code == GB_RPC_UNAUTHENTICATED) != needs_hello) check_fail(__FILE__, __LINE__, "%s as %d: %d", m->name, who, code);
+                if (!is_hello && (code == GB_RPC_UNAUTHENTICATED) != needs_hello)
+                    check_fail(__FILE__, __LINE__, "%s as %d: %d", m->name, who, code);
                 if ((code == GB_RPC_FORBIDDEN) != needs_admin) check_fail(__FILE__, __LINE__, "%s as %d: %d", m->name, who, code);
                 fixture_close(&f);
             }

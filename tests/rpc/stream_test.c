@@ -97,7 +97,8 @@ static void the_server_makes_a_request_id_when_there_is_none(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_t *a = peer_call(&p, "generate", "{\"prompt\": \"x\"}"), *b = peer_call(&p, "generate", "{\"prompt\": \"x\", \"request_id\": null}");
+    json_t *a = peer_call(&p, "generate", "{\"prompt\": \"x\"}"),
+           *b = peer_call(&p, "generate", "{\"prompt\": \"x\", \"request_id\": null}");
     CHECK(strcmp(json_text(a, "request_id"), json_text(b, "request_id")) != 0);
     json_decref(a);
     json_decref(b);
@@ -190,7 +191,8 @@ static void done_tells_usage_and_why(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"stream\": true, \"sampling\": {\"max_tokens\": 5}, \"request_id\": \"b\"}"));
+    json_decref(peer_call(&p, "generate",
+                          "{\"prompt\": \"x\", \"stream\": true, \"sampling\": {\"max_tokens\": 5}, \"request_id\": \"b\"}"));
     fixture_run(&f);
     peer_receive(&p);
     json_t *done = peer_take(&p, "done");
@@ -209,7 +211,8 @@ static void text_that_was_held_back_comes_before_done(void)
     heard h = {0};
     fixture_open(&f, &(fixture_options){.script = "one stop"});
     peer_hello(&p, &f);
-    json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"stop\": \"stopping\"}}"));
+    json_decref(peer_call(&p, "generate",
+                          "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"stop\": \"stopping\"}}"));
     fixture_run(&f);
     hear(&p, &h);
     CHECK_STR(h.text, "one stop");
@@ -221,7 +224,8 @@ static void text_that_was_held_back_comes_before_done(void)
 /* Characters of one to four bytes, one byte a token: no event ever holds half of one. */
 static void a_character_split_over_tokens_comes_whole(void)
 {
-    static const char *const scripts[] = {"\xf0\x9f\x98\x80\xf0\x9f\x98\x81 ok", "\xe4\xbd\xa0\xe5\xa5\xbd", "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xc4\x8f\xc4\x8f"};
+    static const char *const scripts[] = {"\xf0\x9f\x98\x80\xf0\x9f\x98\x81 ok", "\xe4\xbd\xa0\xe5\xa5\xbd",
+                                          "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d", "\xc4\x8f\xc4\x8f"};
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         for (int window = 0; window < 3; window++) {
             fixture f;
@@ -262,12 +266,15 @@ static void an_unfinished_character_ends_as_a_replacement(void)
     fixture_close(&f);
 }
 
-static const char long_script[] = "The caf\xc3\xa9 \xe2\x80\x9cstop\xe2\x80\x9d by the r\xc3\xado \xf0\x9f\x98\x80 stops at the stopping stop.";
+static const char long_script[] =
+    "The caf\xc3\xa9 \xe2\x80\x9cstop\xe2\x80\x9d by the r\xc3\xado \xf0\x9f\x98\x80 stops at the stopping stop.";
 
 /* Up to three stop texts: pieces of the script, and some that are not in it. */
 static void random_stops(char *out, size_t room)
 {
-    static const char *const pieces[] = {"stop", "stopp", "stopping", "\xc3\xa9", "\xf0\x9f\x98\x80 s", "\xc3\xado \xf0\x9f\x98\x80", "zebra", ".", "the r\xc3\xad", "at the st", "T"};
+    static const char *const pieces[] = {
+        "stop", "stopp",         "stopping",  "\xc3\xa9", "\xf0\x9f\x98\x80 s", "\xc3\xado \xf0\x9f\x98\x80", "zebra",
+        ".",    "the r\xc3\xad", "at the st", "T"};
     int n = rand() % 4;
     snprintf(out, room, "[");
     for (int i = 0; i < n; i++) {
@@ -291,7 +298,9 @@ static void a_stream_is_its_whole_result_whatever_the_stops(void)
         int max_tokens = 1 + rand() % 100;
         snprintf(call, sizeof call, "{\"prompt\": \"x\", \"sampling\": {\"stop\": %s, \"max_tokens\": %d}}", stops, max_tokens);
         json_t *whole = peer_call(&p, "generate", call);
-        snprintf(call, sizeof call, "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"stop\": %s, \"max_tokens\": %d}}", stops, max_tokens);
+        snprintf(call, sizeof call,
+                 "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"stop\": %s, \"max_tokens\": %d}}", stops,
+                 max_tokens);
         json_decref(peer_call(&p, "generate", call));
         fixture_run(&f);
         hear(&p, &h);
@@ -421,7 +430,8 @@ static void an_ended_stream_waits_thirty_seconds_for_credit(void)
 /* A stream that is full (256 KiB) and gets no credit for 30 s ends, and its request with it. */
 static void a_full_stream_without_credit_for_thirty_seconds_is_ended(void)
 {
-    static const gb_event token = {.kind = GB_EVENT_TOKEN, .text = "0123456789abcdef", .text_bytes = 16, .stop_token = -1, .stop_string = -1};
+    static const gb_event token = {
+        .kind = GB_EVENT_TOKEN, .text = "0123456789abcdef", .text_bytes = 16, .stop_token = -1, .stop_string = -1};
     fixture f;
     peer p;
     heard h = {0};
@@ -471,8 +481,11 @@ static void a_reader_that_does_not_read_holds_a_megabyte_at_most(void)
     peer_hello(&slow, &f);
     peer_hello(&fine, &f);
     slow.reads = false;
-    peer_post(&slow, 50, "generate", "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"ignore_eos\": true}}");
-    json_decref(peer_call(&fine, "generate", "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"ignore_eos\": true, \"max_tokens\": 2000}}"));
+    peer_post(&slow, 50, "generate",
+              "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"ignore_eos\": true}}");
+    json_decref(peer_call(
+        &fine, "generate",
+        "{\"prompt\": \"x\", \"stream\": true, \"window\": 0, \"sampling\": {\"ignore_eos\": true, \"max_tokens\": 2000}}"));
     while (fixture_round(&f)) {
         size_t backlog;
         gb_rpc_output(slow.conn, &backlog);
@@ -677,7 +690,8 @@ static void a_thousand_streams_cut_at_once_free_every_block(void)
     uint32_t before = free_blocks(&f);
     for (int i = 0; i < PEERS; i++) {
         peer_hello(&peers[i], &f);
-        for (int s = 0; s < STREAMS / PEERS; s++) json_decref(peer_call(&peers[i], "generate", "{\"prompt\": \"Where is Paris?\", \"stream\": true}"));
+        for (int s = 0; s < STREAMS / PEERS; s++)
+            json_decref(peer_call(&peers[i], "generate", "{\"prompt\": \"Where is Paris?\", \"stream\": true}"));
     }
     for (int i = 0; i < 5; i++) fixture_round(&f);
     CHECK_EQ(live(&f), STREAMS);
@@ -811,15 +825,17 @@ static void memory_is_flat_over_ten_thousand_requests(void)
 
 TESTS(TEST(a_whole_result_has_text_tokens_usage_and_timings), TEST(the_server_makes_a_request_id_when_there_is_none),
       TEST(logprobs_come_for_each_token_and_are_finite), TEST(stop_texts_end_the_text_before_them),
-      TEST(the_response_comes_before_the_first_event), TEST(a_stream_puts_together_what_a_whole_result_has), TEST(done_tells_usage_and_why),
-      TEST(text_that_was_held_back_comes_before_done), TEST(a_character_split_over_tokens_comes_whole),
-      TEST(an_unfinished_character_ends_as_a_replacement), TEST(a_stream_is_its_whole_result_whatever_the_stops),
-      TEST(whole_results_of_a_connection_are_bounded), TEST(a_reader_without_acks_gets_as_many_events_as_the_window_has),
-      TEST(what_was_generated_without_credit_comes_as_one_event_after_an_ack), TEST(credit_is_never_exceeded_and_no_token_is_lost),
-      TEST(acks_of_another_connection_give_no_credit), TEST(an_ended_stream_waits_thirty_seconds_for_credit),
-      TEST(a_full_stream_without_credit_for_thirty_seconds_is_ended), TEST(credit_in_time_saves_a_full_stream),
-      TEST(a_reader_that_does_not_read_holds_a_megabyte_at_most), TEST(an_aborted_stream_has_failed_when_abort_is_answered),
-      TEST(abort_of_a_whole_call_answers_it_with_aborted), TEST(abort_of_an_ended_stream_without_credit_drops_its_text),
+      TEST(the_response_comes_before_the_first_event), TEST(a_stream_puts_together_what_a_whole_result_has),
+      TEST(done_tells_usage_and_why), TEST(text_that_was_held_back_comes_before_done),
+      TEST(a_character_split_over_tokens_comes_whole), TEST(an_unfinished_character_ends_as_a_replacement),
+      TEST(a_stream_is_its_whole_result_whatever_the_stops), TEST(whole_results_of_a_connection_are_bounded),
+      TEST(a_reader_without_acks_gets_as_many_events_as_the_window_has),
+      TEST(what_was_generated_without_credit_comes_as_one_event_after_an_ack),
+      TEST(credit_is_never_exceeded_and_no_token_is_lost), TEST(acks_of_another_connection_give_no_credit),
+      TEST(an_ended_stream_waits_thirty_seconds_for_credit), TEST(a_full_stream_without_credit_for_thirty_seconds_is_ended),
+      TEST(credit_in_time_saves_a_full_stream), TEST(a_reader_that_does_not_read_holds_a_megabyte_at_most),
+      TEST(an_aborted_stream_has_failed_when_abort_is_answered), TEST(abort_of_a_whole_call_answers_it_with_aborted),
+      TEST(abort_of_an_ended_stream_without_credit_drops_its_text),
       TEST(abort_all_is_of_the_server_for_an_admin_and_of_the_connection_for_others), TEST(a_deadline_fails_the_request),
       TEST(closing_a_connection_aborts_its_requests_but_detached_ones), TEST(a_detached_request_can_be_aborted_by_an_admin),
       TEST(a_thousand_streams_cut_at_once_free_every_block), TEST(a_full_server_says_when_to_try_again),

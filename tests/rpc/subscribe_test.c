@@ -63,7 +63,8 @@ static void snapshots_keep_their_interval(void)
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
     subscribe(&p, "{\"topics\": [\"engines\"], \"min_interval_ms\": 10}");
-    json_decref(peer_call(&p, "generate", "{\"prompt\": \"x\", \"stream\": true, \"sampling\": {\"max_tokens\": 100, \"ignore_eos\": true}}"));
+    json_decref(peer_call(&p, "generate",
+                          "{\"prompt\": \"x\", \"stream\": true, \"sampling\": {\"max_tokens\": 100, \"ignore_eos\": true}}"));
     for (int i = 0; i < 100; i++) fixture_round(&f);    /* 1 ms each */
     uint32_t n = count_events(&p, NULL);
     CHECK(n >= 9 && n <= 11);
@@ -180,7 +181,8 @@ static void subscriptions_are_bounded_and_topics_checked(void)
     peer p;
     fixture_open(&f, NULL);
     peer_hello(&p, &f);
-    peer_call_fails(&p, "subscribe", "{\"topics\": [\"weather\"]}", GB_RPC_INVALID_PARAMS, "topics", "no topic weather: topics are stats, engines");
+    peer_call_fails(&p, "subscribe", "{\"topics\": [\"weather\"]}", GB_RPC_INVALID_PARAMS, "topics",
+                    "no topic weather: topics are stats, engines");
     peer_call_fails(&p, "subscribe", "{\"topics\": []}", GB_RPC_INVALID_PARAMS, "topics", "topics is empty");
     peer_call_fails(&p, "subscribe", "{}", GB_RPC_INVALID_PARAMS, "topics", "required");
     for (int i = 0; i < GB_RPC_SUBSCRIPTIONS_MAX; i++) subscribe(&p, "{\"topics\": [\"placement\"]}");
@@ -191,4 +193,5 @@ static void subscriptions_are_bounded_and_topics_checked(void)
 
 TESTS(TEST(a_snapshot_comes_after_the_answer_and_then_only_when_it_changed), TEST(snapshots_keep_their_interval),
       TEST(every_topic_has_a_snapshot_like_its_method), TEST(without_ack_the_next_snapshot_waits_and_counts_what_it_skipped),
-      TEST(a_subscriber_that_does_not_read_gets_no_queue), TEST(unsubscribe_ends_it), TEST(subscriptions_are_bounded_and_topics_checked))
+      TEST(a_subscriber_that_does_not_read_gets_no_queue), TEST(unsubscribe_ends_it),
+      TEST(subscriptions_are_bounded_and_topics_checked))

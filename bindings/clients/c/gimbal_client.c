@@ -195,7 +195,10 @@ static int send_message(gimbal_client *client, const uint32_t *msgid, const char
     return code ? code : send_all(client, &client->message, error);
 }
 
-int gimbal_notify(gimbal_client *client, const char *method, gimbal_error *error) { return send_message(client, NULL, method, error); }
+int gimbal_notify(gimbal_client *client, const char *method, gimbal_error *error)
+{
+    return send_message(client, NULL, method, error);
+}
 
 /* --- receiving --- */
 
@@ -274,7 +277,8 @@ int gimbal_next(gimbal_client *client, gimbal_event *event, gimbal_error *error)
     int code = fetch(client, error);
     if (code) return code;
     const msgpack_object *part = client->event.data.via.array.ptr;
-    if (client->event.data.via.array.size != 3 || part[1].type != MSGPACK_OBJECT_STR || part[2].type != MSGPACK_OBJECT_ARRAY || !part[2].via.array.size)
+    if (client->event.data.via.array.size != 3 || part[1].type != MSGPACK_OBJECT_STR || part[2].type != MSGPACK_OBJECT_ARRAY ||
+        !part[2].via.array.size)
         return lost(error, "the server sent something that is no notification");
     snprintf(event->name, sizeof event->name, "%.*s", (int)part[1].via.str.size, part[1].via.str.ptr);
     event->map = part[2].via.array.ptr;
@@ -290,7 +294,8 @@ const msgpack_object *gimbal_get(const msgpack_object *map, const char *key)
     size_t n = strlen(key);
     for (uint32_t i = 0; map->type == MSGPACK_OBJECT_MAP && i < map->via.map.size; i++) {
         const msgpack_object_kv *kv = &map->via.map.ptr[i];
-        if (kv->key.type == MSGPACK_OBJECT_STR && kv->key.via.str.size == n && memcmp(kv->key.via.str.ptr, key, n) == 0) return &kv->val;
+        if (kv->key.type == MSGPACK_OBJECT_STR && kv->key.via.str.size == n && memcmp(kv->key.via.str.ptr, key, n) == 0)
+            return &kv->val;
     }
     return NULL;
 }

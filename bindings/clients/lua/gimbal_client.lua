@@ -19,8 +19,14 @@ pcall(ffi.cdef, [[
     intptr_t recv(int fd, void *data, size_t bytes, int flags);
     int close(int fd);
     char *strerror(int code);
-    struct gimbal_addrinfo { int flags, family, type, protocol; uint32_t bytes; void *address; char *name; struct gimbal_addrinfo *next; };
-    int getaddrinfo(const char *host, const char *service, const void *hints, struct gimbal_addrinfo **out) __asm__("getaddrinfo");
+    struct gimbal_addrinfo {
+        int flags, family, type, protocol;
+        uint32_t bytes;
+        void *address;
+        char *name;
+        struct gimbal_addrinfo *next;
+    };
+    int getaddrinfo(const char *host, const char *service, const void *hints, struct gimbal_addrinfo **out);
     void freeaddrinfo(struct gimbal_addrinfo *list);
 ]])
 local AF_UNIX, SOCK_STREAM, MSG_NOSIGNAL, EINTR = 1, 1, 0x4000, 4
@@ -175,7 +181,8 @@ local NUMBERS = {
 local EXT_LENGTHS = {[0xc7] = 1, [0xc8] = 2, [0xc9] = 4}
 
 local function decode_any_ext(first, data, at)
-    local n, length_bytes = 0, EXT_LENGTHS[first] or 0
+    local n
+    local length_bytes = EXT_LENGTHS[first] or 0
     if length_bytes > 0 then n = read_number(data, at, length_bytes, "u") else n = 2 ^ (first - 0xd4) end
     at = at + length_bytes
     return decode_ext(read_number(data, at, 1, "i"), data:sub(at + 1, at + n)), at + 1 + n
@@ -264,15 +271,14 @@ Client.__index = Client
 
 --- Connects and says hello. address: "/path", "unix:/path", "host:port" or "tcp:host:port". nil and a sentence on failure.
 function gimbal.connect(address, options)
-    local path, fd, why = address:match("^unix:(.+)$") or address:match("^/.*") or address:match("^%./.*"), nil, nil
-    if path then fd, why = connect_unix(path)
-    else
-        local host, port = address:gsub("^tcp:", ""):match("^%[?([^%]]-)%]?:(%d+)$")
-        if not host then return nil, "no address of a server: " .. address end
-        fd, why = connect_tcp(host, port)
-    end
+    local path = address:match("^unix:(.+)$") or address:match("^%.?/.*")
+    local host, port = address:gsub("^tcp:", ""):match("^%[?([^%]]-)%]?:(%d+)$")
+    if not path and not host then return nil, "no address of a server: " .. address end
+    local fd, why
+    if path then fd, why = connect_unix(path) else fd, why = connect_tcp(host, port) end
     if not fd then return nil, why end
-    local client = setmetatable({fd = fd, data = "", msgid = 0, answers = {}, events = {}, chunk = ffi.new("char[65536]")}, Client)
+    local client = setmetatable({fd = fd, data = "", chunk = ffi.new("char[65536]"), msgid = 0, streams = 0, answers = {}, events = {}},
+                                Client)
     local hello, err = client:call("hello", {client = "gimbal_client.lua", auth = options and options.auth})
     if hello then
         client.hello = hello
@@ -342,8 +348,9 @@ end
 function Client:stream(params)
     local request, finished = {}, {}
     for key, value in pairs(params) do request[key] = value end
-    self.streams = (self.streams or 0) + 1
-    request.stream, request.request_id = true, request.request_id or string.format("lua-%s-%d", tostring(self):match("0x%x+"), self.streams)
+    self.streams = self.streams + 1
+    request.stream = true
+    request.request_id = request.request_id or ("lua-%s-%d"):format(tostring(self):match("0x%x+"), self.streams)
     local id, window, unacked, ended = request.request_id, request.window or 64, 0, false
     local accepted, err = self:call("generate", request)
     if not accepted then error(err, 0) end

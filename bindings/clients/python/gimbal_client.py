@@ -98,7 +98,8 @@ class Stream:
         name, event = self._events.popleft()
         if name == "token":
             self._unacked += 1
-            if self._window and 2 * self._unacked >= self._window:  # half the window: the server never waits for a reader that keeps up
+            # At half the window, so that the server never waits for a reader that keeps up.
+            if self._window and 2 * self._unacked >= self._window:
                 self._client.notify("ack", request_id=self.request_id, n=self._unacked)
                 self._unacked = 0
             return event

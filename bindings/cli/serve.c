@@ -1,6 +1,7 @@
 #include "bindings/cli/command.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "bindings/c/instance.h"
@@ -119,6 +120,7 @@ static int run(const gb_args *args)
     gb_instance *instance = NULL;
     gb_error err = {0};
     secret key, token;
+    signal(SIGPIPE, SIG_IGN);    /* a reader of the log that goes away */
     gb_log_lines_start(options->log_level, options->log_format);
     gb_log(GB_LOG_INFO, "gimbal %s%s%s%s", gb_version(), *gb_git_revision() ? " (" : "", gb_git_revision(), *gb_git_revision() ? ")" : "");
     int status = GB_OK;

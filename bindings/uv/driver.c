@@ -194,7 +194,6 @@ static void on_signal(uv_signal_t *handle, int number)
 int gb_driver_catch_signals(gb_driver *d, gb_error *err)
 {
     static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
-    signal(SIGPIPE, SIG_IGN);
     for (; d->n_signals < N_SIGNALS; d->n_signals++) {
         uv_signal_t *handle = &d->signals[d->n_signals];
         if (uv_signal_init(&d->loop, handle)) return gb_fail(err, GB_ENOMEM, "signal handlers cannot be installed");
@@ -288,6 +287,7 @@ int gb_driver_new(gb_driver **out, gb_instance *instance, const gb_driver_option
 {
     gb_driver *d = calloc(1, sizeof *d);
     if (!d) return gb_fail(err, GB_ENOMEM, "out of memory for the loop");
+    signal(SIGPIPE, SIG_IGN);    /* a client that is gone is an error of write, not a death */
     if (uv_loop_init(&d->loop)) {
         free(d);
         return gb_fail(err, GB_ENOMEM, "the event loop cannot be made");

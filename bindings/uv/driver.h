@@ -16,7 +16,7 @@ typedef struct gb_driver_options {
     const char *admin_token;
 } gb_driver_options;
 
-/* The instance is borrowed for the driver's life. */
+/* The instance is borrowed for the driver's life. SIGPIPE is ignored from now on. */
 int  gb_driver_new(gb_driver **out, gb_instance *instance, const gb_driver_options *options, gb_error *err);
 void gb_driver_free(gb_driver *driver);
 

@@ -148,6 +148,25 @@ class Loss(unittest.TestCase):
             self.assertGreater(len([n for n in seen if 0 < n < 2000]), 0, seen)
             server.stop()
 
+    @unittest.skipIf(SANITIZER, "sanitizers keep memory of their own")
+    def test_memory_does_not_grow_over_ten_thousand_requests(self):
+        with Server("-dp", "2") as server, Client(server.socket) as client:
+            def run(n):
+                open_calls = []
+                for i in range(n):
+                    open_calls.append(client.send("generate", tokens=[i % 4000, 7, i % 13], sampling={"max_tokens": 1 + i % 3}))
+                    if len(open_calls) == 48:
+                        client.wait(open_calls.pop(0))
+                for call in open_calls:
+                    client.wait(call)
+
+            run(2000)    # arenas of the allocator and of Lua settle
+            before = server.resident_bytes()
+            run(10000)
+            self.assertLess(server.resident_bytes() - before, 1 << 20)
+            self.assertEqual(client.server_stats()["finished"], 12000)
+            server.stop()
+
     def test_ten_bad_requests_leave_a_living_server(self):
         with Server("--max-model-len", "256") as server, Client(server.socket) as client:
             bad = [dict(tokens=[]), dict(tokens=[-1]), dict(tokens=[4096]), dict(tokens=[1] * 256), dict(prompt="x", max_tokens=0),

@@ -10,6 +10,7 @@
 
 #include "bindings/rpc/frame.h"
 #include "bindings/rpc/json.h"
+#include "core/base/log.h"
 #include "tests/check.h"
 
 /* ---- a client: blocking, JSON in and out ---- */
@@ -182,10 +183,9 @@ static void run_driver(void *arg)
     f->status = gb_driver_run(f->driver);
 }
 
-static void start(fixture *f, gb_time shutdown_timeout, int rounds_until_failure)
+static void start_with(fixture *f, gb_driver_options options, int rounds_until_failure)
 {
     gb_error err = {0};
-    gb_driver_options options = {.shutdown_timeout = shutdown_timeout, .stats_every = GB_NEVER};
     *f = (fixture){.status = -1};
     snprintf(f->path, sizeof f->path, "/tmp/gimbal_driver_%d.sock", (int)getpid());
     gb_options_init(&f->options);
@@ -200,6 +200,11 @@ static void start(fixture *f, gb_time shutdown_timeout, int rounds_until_failure
     CHECK_EQ(gb_driver_new(&f->driver, f->instance, &options, &err), GB_OK);
     CHECK_EQ(gb_driver_listen_unix(f->driver, f->path, &err), GB_OK);
     CHECK_EQ(uv_thread_create(&f->thread, run_driver, f), 0);
+}
+
+static void start(fixture *f, gb_time shutdown_timeout, int rounds_until_failure)
+{
+    start_with(f, (gb_driver_options){.shutdown_timeout = shutdown_timeout, .stats_every = GB_NEVER}, rounds_until_failure);
 }
 
 static void finish(fixture *f, int status)
@@ -363,6 +368,54 @@ static void calls_are_answered_while_a_round_runs(void)
     finish(&f, GB_OK);
 }
 
+/* Log lines of the statistics. */
+static struct {
+    uv_mutex_t lock;
+    uint32_t lines;
+    char last[512];
+} stats_log;
+
+static void keep_stats_lines(void *self, gb_log_level level, const char *line)
+{
+    (void)self, (void)level;
+    if (!strstr(line, "rank balance")) return;
+    uv_mutex_lock(&stats_log.lock);
+    stats_log.lines++;
+    snprintf(stats_log.last, sizeof stats_log.last, "%s", line);
+    uv_mutex_unlock(&stats_log.lock);
+}
+
+static uint32_t stats_lines(void)
+{
+    uv_mutex_lock(&stats_log.lock);
+    uint32_t lines = stats_log.lines;
+    uv_mutex_unlock(&stats_log.lock);
+    return lines;
+}
+
+static void a_busy_server_logs_statistics_and_an_idle_one_is_silent(void)
+{
+    fixture f;
+    uv_mutex_init(&stats_log.lock);
+    gb_log_set_sink(keep_stats_lines, NULL, GB_LOG_INFO);
+    start_with(&f, (gb_driver_options){.stats_every = gb_ms(5)}, -1);
+    client *c = client_open(f.path);
+    client_hello(c);
+    for (int i = 0; i < 10; i++) usleep(5000), json_decref(client_call(c, "ping", "{}"));
+    CHECK_EQ(stats_lines(), 0);
+    client_send(c, "generate", ENDLESS);
+    while (stats_lines() < 3) expect_event(c, "token");
+    gb_driver_wake(f.driver);
+    expect_closed(c);
+    client_close(c);
+    finish(&f, GB_OK);
+    CHECK_CONTAINS(stats_log.last, "running ");
+    CHECK_CONTAINS(stats_log.last, "generated ");
+    CHECK_CONTAINS(stats_log.last, "KV ");
+    gb_log_set_sink(NULL, NULL, GB_LOG_INFO);
+    uv_mutex_destroy(&stats_log.lock);
+}
+
 static void tcp_takes_a_free_port_and_refuses_one_in_use(void)
 {
     fixture f;
@@ -392,4 +445,5 @@ static void tcp_takes_a_free_port_and_refuses_one_in_use(void)
 TESTS(TEST(streams_of_several_clients_arrive_whole_and_in_order), TEST(a_client_that_goes_away_frees_its_blocks),
       TEST(a_shutdown_lets_open_streams_end_and_refuses_new_ones), TEST(a_shutdown_without_patience_aborts_what_is_open),
       TEST(a_second_shutdown_does_not_wait), TEST(a_dead_executor_fails_every_request_and_ends_the_loop_with_its_status),
-      TEST(calls_are_answered_while_a_round_runs), TEST(tcp_takes_a_free_port_and_refuses_one_in_use))
+      TEST(calls_are_answered_while_a_round_runs), TEST(a_busy_server_logs_statistics_and_an_idle_one_is_silent),
+      TEST(tcp_takes_a_free_port_and_refuses_one_in_use))

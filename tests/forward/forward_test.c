@@ -3,41 +3,44 @@
 #include "core/forward/forward.h"
 
 #include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "core/base/rng.h"
 #include "tests/check.h"
 #include "tests/forward/harness.h"
 
-enum { PROMPT = 200, OTHERS = 31 };
+enum { PROMPT = 130, OTHERS = 31, VOCAB = 300 };    /* tokens that every checkpoint here has */
 
 static const harness_options bundled = {.directory = "examples/models/tiny-moe", .kernels = "auto", .tap = true};
+static const harness_options small = {.directory = "tests/golden/many-experts", .kernels = "auto", .tap = true};
 
 static void random_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
 {
     gb_rng rng;
     gb_rng_init(&rng, seed);
-    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)gb_rng_below(&rng, 4000);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)gb_rng_below(&rng, VOCAB);
+}
+
+static uint64_t mix_words(uint64_t hash, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t word;
+        memcpy(&word, &x[i], sizeof word);
+        hash = (hash ^ word) * 0x100000001b3u;
+    }
+    return gb_mix64(hash);
 }
 
 /* The bits of all that a tap saw of the first n positions, as one number. */
 static uint64_t bits_of(const harness *h, uint32_t n)
 {
-    uint64_t hash = 0;
     const gb_model_config *c = &h->config;
-    for (uint32_t depth = 0; depth <= c->layers; depth++) {
-        const float *x = h->hidden + (size_t)depth * HARNESS_POSITIONS * c->hidden;
-        for (size_t i = 0; i < (size_t)n * c->hidden; i++) {
-            uint32_t word;
-            memcpy(&word, &x[i], sizeof word);
-            hash = gb_mix64(hash ^ word);
-        }
-    }
-    for (size_t i = 0; i < (size_t)n * c->vocab; i++) {
-        uint32_t word;
-        memcpy(&word, &h->logits[i], sizeof word);
-        hash = gb_mix64(hash ^ word);
-    }
+    uint64_t hash = mix_words(1, h->logits, (size_t)n * c->vocab);
+    for (uint32_t depth = 0; depth <= c->layers; depth++)
+        hash = mix_words(hash, h->hidden + (size_t)depth * HARNESS_POSITIONS * c->hidden, (size_t)n * c->hidden);
     return hash;
 }
 
@@ -55,22 +58,28 @@ static uint64_t bits_in_chunks(const harness_options *options, uint32_t chunk)
     return bits;
 }
 
+static void check_chunks(const harness_options *options)
+{
+    static const uint32_t chunks[] = {1, 16, 37, 64, 128};
+    uint64_t whole = bits_in_chunks(options, HARNESS_POSITIONS);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) CHECK_EQ(bits_in_chunks(options, chunks[i]), whole);
+}
+
 static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
 {
-    static const uint32_t chunks[] = {1, 16, 37, 64, 100, 128, 256};
+    check_chunks(&bundled);
     for (const char *const *kernels = harness_kernels(); *kernels; kernels++)
         for (int f32 = 0; f32 < 2; f32++) {
-            harness_options options = bundled;
+            harness_options options = {.directory = f32 ? "tests/golden/odd-sizes" : "tests/golden/sliding-window", .tap = true};
             options.kernels = *kernels;
             options.f32 = f32;
-            uint64_t whole = bits_in_chunks(&options, HARNESS_POSITIONS);
-            for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) CHECK_EQ(bits_in_chunks(&options, chunks[i]), whole);
+            check_chunks(&options);
         }
 }
 
 static void a_row_has_the_same_bits_with_one_two_or_three_threads(void)
 {
-    harness_options options = bundled;
+    harness_options options = small;
     uint64_t one = bits_in_chunks(&options, 64);
     for (options.threads = 2; options.threads <= 3; options.threads++) CHECK_EQ(bits_in_chunks(&options, 64), one);
 }
@@ -80,7 +89,7 @@ static uint64_t bits_in_a_crowd(uint32_t engines)
 {
     harness h;
     static int32_t tokens[1 + OTHERS][PROMPT];
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = options.ranks = engines;
     options.max_tokens = 64 + 16 * OTHERS;
     options.threads = 2;
@@ -103,7 +112,7 @@ static uint64_t bits_in_a_crowd(uint32_t engines)
 
 static void a_row_has_the_same_bits_alone_and_in_a_batch_of_32(void)
 {
-    uint64_t alone = bits_in_chunks(&bundled, HARNESS_POSITIONS);
+    uint64_t alone = bits_in_chunks(&small, HARNESS_POSITIONS);
     CHECK_EQ(bits_in_a_crowd(1), alone);
     CHECK_EQ(bits_in_a_crowd(2), alone);
 }
@@ -116,7 +125,7 @@ static void a_seed_samples_the_same_tokens_alone_and_beside_others(void)
     gb_sampling_default(&sampling);
     sampling.seed = 7;
     random_tokens(mates, PROMPT, 3);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     for (int crowd = 0; crowd < 2; crowd++) {
         random_tokens(tokens[crowd], 8, 2);
         for (uint32_t n = 8; n < 40; n++) {
@@ -139,7 +148,7 @@ static void counts_are_those_of_the_routes(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = 2;
     options.ranks = 4;
     harness_open(&h, &options);
@@ -166,7 +175,7 @@ static void counts_are_those_of_the_routes(void)
 static void a_round_of_empty_batches_counts_nothing(void)
 {
     harness h;
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = options.ranks = 2;
     harness_open(&h, &options);
     harness_clear(&h);
@@ -184,11 +193,11 @@ static void an_idle_engine_does_not_show_in_the_other_s_bits(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = options.ranks = 4;
     harness_open(&h, &options);
     harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
-    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&small, PROMPT));
     harness_close(&h);
 }
 
@@ -216,7 +225,7 @@ static void experts_that_moved_give_the_same_bits(void)
     int32_t tokens[PROMPT];
     gb_error err = {0};
     random_tokens(tokens, PROMPT, 1);
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = 2;
     options.ranks = 4;
     options.spare_slots = 2;
@@ -243,7 +252,7 @@ static void replicas_serve_their_sources_with_the_same_bits(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_options options = bundled;
+    harness_options options = small;
     options.engines = options.ranks = 2;
     options.spare_slots = 1;
     harness_open(&h, &options);
@@ -257,7 +266,7 @@ static void replicas_serve_their_sources_with_the_same_bits(void)
     harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
     harness_add(&h, 1, 1, tokens, PROMPT, PROMPT, 0, PROMPT, &harness_greedy);
     CHECK_EQ(harness_run(&h), GB_OK);
-    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&small, PROMPT));
     CHECK_EQ(h.result.sampled[0][0].token, h.result.sampled[1][0].token);
     uint64_t own = 0;
     for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) own += gb_matrix_row(&h.result.counts, layer, 1)[0];
@@ -299,7 +308,7 @@ static void replace_executor(harness *h, canceller *c)
     gb_error err = {0};
     gb_cpu_options_default(&options, &h->config);
     options.limits = h->ops->info.limits;
-    CHECK_EQ(gb_weights_open(&weights, check_path(bundled.directory), &err), GB_OK);
+    CHECK_EQ(gb_weights_open(&weights, check_path(small.directory), &err), GB_OK);
     gb_executor_free(h->executor);
     CHECK_EQ(gb_cpu_ops_new(&h->ops, &h->config, weights, &options, &err), GB_OK);
     CHECK_EQ(gb_forward_new(&h->executor, &h->config, h->ops, &tap, &err), GB_OK);
@@ -312,12 +321,12 @@ static void a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on(void)
     int32_t tokens[3][50];
     gb_sampled before[3], after[3];
     for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     run_three(&h, tokens, before);
-    canceller c = {.h = &h, .at_depth = 2, .work = 1};
+    canceller c = {.h = &h, .at_depth = 1, .work = 1};
     replace_executor(&h, &c);
     run_three(&h, tokens, after);
-    CHECK_EQ(c.deepest_seen, 2);
+    CHECK_EQ(c.deepest_seen, 1);
     CHECK(after[1].cancelled && after[1].token == -1);
     CHECK(!after[0].cancelled && !after[2].cancelled);
     CHECK_EQ(after[0].token, before[0].token);
@@ -330,7 +339,7 @@ static void a_round_whose_works_are_all_cancelled_ends_at_once(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     canceller c = {.h = &h, .at_depth = 1};
     replace_executor(&h, &c);
     harness_clear(&h);
@@ -350,7 +359,7 @@ static void a_cancelled_work_leaves_the_bits_of_the_others_alone(void)
     int32_t tokens[3][50];
     gb_sampled sampled[3];
     for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     run_three(&h, tokens, sampled);
     uint64_t before = bits_of(&h, 50);
     gb_executor_cancel(h.executor, h.round.seq + 1, 0, 2);
@@ -366,11 +375,51 @@ static void a_stale_cancel_is_ignored(void)
     int32_t tokens[3][50];
     gb_sampled sampled[3];
     for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     run_three(&h, tokens, sampled);
     gb_executor_cancel(h.executor, h.round.seq, 0, 0);
     run_three(&h, tokens, sampled);
     CHECK(!sampled[0].cancelled && sampled[0].token >= 0);
+    harness_close(&h);
+}
+
+typedef struct pesterer {
+    harness *h;
+    atomic_uint_fast64_t round;    /* the one to cancel; 0 = stop */
+} pesterer;
+
+static void *pester(void *self)
+{
+    pesterer *p = self;
+    for (uint64_t round; (round = atomic_load(&p->round)) != 0; sched_yield()) gb_executor_cancel(p->h->executor, round, 0, 1);
+    return NULL;
+}
+
+static void cancels_come_from_another_thread_at_any_moment(void)
+{
+    enum { ROUNDS = 10 };
+    harness h;
+    pthread_t thread;
+    int32_t tokens[3][50];
+    gb_sampled sampled[3], before[3];
+    for (uint32_t s = 0; s < 3; s++) random_tokens(tokens[s], 50, 10 + s);
+    harness_options options = small;
+    options.threads = 2;
+    harness_open(&h, &options);
+    run_three(&h, tokens, before);
+    uint64_t last = h.round.seq + ROUNDS;
+    pesterer p = {.h = &h, .round = last};    /* too early for all rounds but the last */
+    CHECK_EQ(pthread_create(&thread, NULL, pester, &p), 0);
+    for (uint32_t i = 1; i <= ROUNDS; i++) {
+        while (i == ROUNDS && !gb_ops_cancelled(h.ops, last, 0, 1)) sched_yield();
+        run_three(&h, tokens, sampled);
+        CHECK_EQ(sampled[0].token, before[0].token);
+        CHECK_EQ(sampled[2].token, before[2].token);
+        if (i < ROUNDS) CHECK_EQ(sampled[1].token, before[1].token);
+        else CHECK(sampled[1].cancelled);
+    }
+    atomic_store(&p.round, 0);
+    pthread_join(thread, NULL);
     harness_close(&h);
 }
 
@@ -389,7 +438,7 @@ static void an_op_that_fails_ends_the_round_with_its_status(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     const gb_ops_table *healthy = h.ops->table;
     gb_ops_table faulty = *healthy;
     faulty.experts = failing_experts;
@@ -404,7 +453,7 @@ static void an_op_that_fails_ends_the_round_with_its_status(void)
     }
     h.ops->table = healthy;
     harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
-    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&bundled, PROMPT));
+    CHECK_EQ(bits_of(&h, PROMPT), bits_in_chunks(&small, PROMPT));
     harness_close(&h);
 }
 
@@ -415,7 +464,7 @@ static void a_round_allocates_nothing(void)
     harness h;
     int32_t tokens[PROMPT];
     random_tokens(tokens, PROMPT, 1);
-    harness_open(&h, &bundled);
+    harness_open(&h, &small);
     gb_sampling sampling;
     gb_sampling_default(&sampling);
     sampling.top_p = 0.9f;
@@ -435,5 +484,5 @@ TESTS(TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_sa
       TEST(an_idle_engine_does_not_show_in_the_other_s_bits), TEST(experts_that_moved_give_the_same_bits),
       TEST(replicas_serve_their_sources_with_the_same_bits), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
       TEST(a_round_whose_works_are_all_cancelled_ends_at_once), TEST(a_cancelled_work_leaves_the_bits_of_the_others_alone),
-      TEST(a_stale_cancel_is_ignored),
+      TEST(a_stale_cancel_is_ignored), TEST(cancels_come_from_another_thread_at_any_moment),
       TEST(an_op_that_fails_ends_the_round_with_its_status), TEST(a_round_allocates_nothing))

@@ -1,9 +1,9 @@
 /* q, k, v = h W_qkv^T + bias; q and k: RMS norm per head, then rotary positions; k and v go to the KV cache; each query head
    attends to its kv head's positions up to its own (the last `window` of them in sliding layers); x += attended W_o^T + bias.
    Threads share tiles of rows, then (tile, kv head) pairs. */
-#include <math.h>
-
 #include "core/cpu/context.h"
+
+#include <math.h>
 
 typedef struct attention_job {
     gb_cpu *cpu;
@@ -85,7 +85,7 @@ int gb_cpu_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
     const gb_cpu_layer *l = &cpu->weights.layers[layer];
     uint32_t hidden = cpu->config.hidden;
     attention_job job = {cpu, rows, l, layer};
-    gb_cpu_multiply(cpu, cpu->qkv, cpu->qkv_dim, cpu->h_inputs, hidden, &l->qkv, rows->n);
+    gb_cpu_multiply(cpu, cpu->rung, cpu->qkv, cpu->qkv_dim, cpu->h_inputs, hidden, &l->qkv, rows->n);
     gb_threads_for(cpu->threads, cpu->n_tiles, 1, prepare_tiles, &job);
     gb_threads_for(cpu->threads, cpu->n_tiles * cpu->config.kv_heads, 1, attend_items, &job);
     for (uint32_t r = 0; l->o_bias && r < rows->n; r++) cpu->vector->add(gb_cpu_x(cpu, r), l->o_bias, hidden);

@@ -1,7 +1,7 @@
 /* The flags of cancelled works: each holds the number of the round it was raised for, plus one. */
-#include <stdatomic.h>
-
 #include "core/cpu/context.h"
+
+#include <stdatomic.h>
 
 struct gb_cpu_flags {
     _Atomic uint64_t round;    /* seq + 1; 0 = never */

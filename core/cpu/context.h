@@ -55,7 +55,7 @@ typedef struct gb_cpu_piece {
 typedef struct gb_cpu {
     gb_ops base;
     gb_model_config config;
-    const gb_matmul_rung *rung;
+    const gb_matmul_rung *rung, *head_rung;    /* head_rung takes float32: logits are where rounding shows most */
     const gb_vector *vector;
     gb_threads *threads;
     gb_arena arena;
@@ -89,7 +89,6 @@ typedef struct gb_cpu {
     float *expert_out;                   /* [rows * K][hidden] */
 
     float *head_x;                       /* [head_rows][hidden] normed rows */
-    void *head_inputs;
     float *logits;                       /* [head_rows][vocab] */
     char *thread_scratch;                /* [threads][thread_scratch_bytes] */
     size_t thread_scratch_bytes;
@@ -112,8 +111,8 @@ void gb_cpu_lay_rows(gb_cpu *cpu, const gb_row_set *rows);
 void gb_cpu_store_inputs(const gb_cpu *cpu, void *inputs, size_t at, const float *values, uint32_t n);
 
 /* linear.c */
-/* y[m][w->n] = x W^T, and y[m] += x W^T; x are inputs, y rows are y_stride floats apart. */
-void gb_cpu_multiply(gb_cpu *cpu, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m);
+/* y[m][w->n] = x W^T, and y[m] += x W^T; x are inputs of the rung (cpu->rung for the second), y rows are y_stride floats apart. */
+void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m);
 void gb_cpu_add_product(gb_cpu *cpu, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m);
 
 /* The ops. */

@@ -104,7 +104,6 @@ static void place_activations(gb_cpu *cpu, gb_region *region)
     cpu->gated = gb_region_take(region, max_of(routes * c->expert_intermediate, rows * c->dense_intermediate) * input);
     cpu->expert_out = gb_region_take(region, routes * c->hidden * sizeof(float));
     cpu->head_x = gb_region_take(region, head_rows * c->hidden * sizeof(float));
-    cpu->head_inputs = cpu->bf16_inputs ? gb_region_take(region, head_rows * c->hidden * input) : cpu->head_x;
     cpu->logits = gb_region_take(region, head_rows * c->vocab * sizeof(float));
     cpu->thread_scratch = gb_region_take(region, gb_threads_count(cpu->threads) * cpu->thread_scratch_bytes);
 }
@@ -187,10 +186,13 @@ static void fill_shape(gb_cpu *cpu, const gb_cpu_options *options)
 
 static int open_cpu(gb_cpu *cpu, const gb_weights *weights, const gb_cpu_options *options, gb_error *err)
 {
-    int rc = gb_matmul_choose(&cpu->rung, options->kernels, err);
+    int rc = GB_OK;
+    if (options->rung) cpu->rung = options->rung;
+    else rc = gb_matmul_choose(&cpu->rung, options->kernels, err);
     if (rc == GB_OK) rc = gb_threads_new(&cpu->threads, options->threads ? options->threads : gb_threads_available(), err);
     if (rc != GB_OK) return rc;
     cpu->vector = gb_vector_for(cpu->rung->name);
+    cpu->head_rung = gb_matmul_with_f32_inputs(cpu->rung);
     fill_shape(cpu, options);
     fill_info(cpu, options);
     rc = gb_cpu_pack(cpu, weights, err);

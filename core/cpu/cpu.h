@@ -11,6 +11,7 @@ typedef struct gb_cpu_options {
     gb_ops_limits limits;
     uint32_t threads;       /* 0 = the CPUs this process may use */
     const char *kernels;    /* "auto" (measured), "scalar", "avx2", "avx512f", "avx512_bf16" */
+    const struct gb_matmul_rung *rung;    /* matrix products given directly (tests); NULL = by name */
     bool f32;               /* weights, activations and KV cache in float32, else in bfloat16 with float32 sums */
 } gb_cpu_options;
 

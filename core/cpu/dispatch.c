@@ -1,9 +1,10 @@
 /* Sends each row to the slots of its experts: a counting sort of (row, k) by the slot that the placement's route names for
    (source, expert). Counts on both sides: A[source][expert] where a token is sent, tokens of a rank where they arrive. */
+#include "core/cpu/context.h"
+
 #include <string.h>
 
 #include "core/base/assert.h"
-#include "core/cpu/context.h"
 
 /* slot of every route, into grouped_of_route for now; how many each slot gets, into slot_fill */
 static void send(gb_cpu *cpu, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts)

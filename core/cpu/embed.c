@@ -1,10 +1,11 @@
 /* x[row] = E[token]. The embedding is packed like every matrix (it may be the head's too), so a row is picked out of its
    panel. Compaction moves rows of x down after works were dropped. */
+#include "core/cpu/context.h"
+
 #include <string.h>
 
 #include "core/base/assert.h"
 #include "core/cpu/bf16.h"
-#include "core/cpu/context.h"
 
 static void unpack_row(float *out, const gb_packed *w, uint32_t row)
 {

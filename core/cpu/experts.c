@@ -1,8 +1,8 @@
 /* expert_out[grouped row] = W_down (silu(W_gate h) * (W_up h)) with the weights of the row's slot. Threads share (piece,
    panel) pairs, panels and not experts, so the work is even however skewed the routing is. */
-#include <string.h>
-
 #include "core/cpu/context.h"
+
+#include <string.h>
 
 typedef struct experts_job {
     gb_cpu *cpu;

@@ -130,6 +130,15 @@ static const gb_matmul_rung *fastest(trial *space)
     return best;
 }
 
+const gb_matmul_rung *gb_matmul_with_f32_inputs(const gb_matmul_rung *rung)
+{
+    if (!rung->bf16_inputs) return rung;
+    const gb_matmul_rung *widest = gb_matmul_rungs[0];
+    for (uint32_t i = 1; i < gb_matmul_rung_count; i++)
+        if (!gb_matmul_rungs[i]->bf16_inputs && gb_matmul_rungs[i]->supported()) widest = gb_matmul_rungs[i];
+    return widest;
+}
+
 static void list_supported(char *out, size_t capacity)
 {
     size_t used = 0;

@@ -62,6 +62,10 @@ extern const uint32_t gb_matmul_rung_count;
    GB_EUNSUPPORTED for one this CPU cannot run; the sentence lists those that it can. */
 int gb_matmul_choose(const gb_matmul_rung **out, const char *name, gb_error *err);
 
+/* A rung for the same packed weights and float32 inputs: this one, or where it rounds its inputs to bfloat16, the widest
+   other that runs here. For products that must not lose bits and are bound by memory anyway. */
+const gb_matmul_rung *gb_matmul_with_f32_inputs(const gb_matmul_rung *rung);
+
 static inline bool gb_matmul_takes_bf16(const gb_matmul_rung *rung, const gb_packed *w)
 {
     return rung->bf16_inputs && !w->f32;

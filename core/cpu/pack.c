@@ -1,10 +1,11 @@
 /* From a checkpoint's tensors to packed matrices, layer by layer: one list of strips (up to 64 rows of one tensor) per
    layer, packed by all threads; then the source's pages are given back, so that the model is in memory once. */
+#include "core/cpu/context.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/assert.h"
-#include "core/cpu/context.h"
 #include "core/model/weights.h"
 
 enum { STRIP_ROWS = 64 };

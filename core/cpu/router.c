@@ -1,8 +1,8 @@
 /* weights, experts = top K of softmax(h W_r^T) over all experts, divided by their sum when norm_topk_prob; all in float32.
    Highest first, and the lower expert first among equal probabilities. */
-#include <math.h>
-
 #include "core/cpu/context.h"
+
+#include <math.h>
 
 enum { CHUNK_ROWS = 8 };
 
@@ -56,7 +56,8 @@ static void route_rows(void *self, uint32_t begin, uint32_t end, uint32_t thread
 int gb_cpu_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     gb_cpu *cpu = (gb_cpu *)ops;
-    gb_cpu_multiply(cpu, cpu->router_logits, cpu->config.experts, cpu->h, cpu->config.hidden, &cpu->weights.moe[moe_layer].router, rows->n);
+    gb_cpu_multiply(cpu, cpu->rung, cpu->router_logits, cpu->config.experts, cpu->h, cpu->config.hidden,
+                    &cpu->weights.moe[moe_layer].router, rows->n);
     gb_threads_for(cpu->threads, rows->n, CHUNK_ROWS, route_rows, cpu);
     return GB_OK;
 }

@@ -1,7 +1,7 @@
+#include "core/cpu/context.h"
+
 #include <math.h>
 #include <string.h>
-
-#include "core/cpu/context.h"
 
 static void cut_tiles(gb_cpu *cpu, const gb_row_set *rows)
 {

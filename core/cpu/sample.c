@@ -1,5 +1,6 @@
 /* A token from each row of logits, by the rules of core/model/sampler.h. Threads share rows. */
 #include "core/cpu/context.h"
+
 #include "core/model/sampler.h"
 
 typedef struct sample_job {

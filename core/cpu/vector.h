@@ -44,7 +44,7 @@ typedef struct gb_vector {
 
 size_t gb_attend_scratch_bytes(void);
 
-/* The implementation that goes with the matrix products of that name. */
+/* The implementation that goes with the matrix products of that name; never one that this CPU cannot run. */
 const gb_vector *gb_vector_for(const char *matmul_name);
 
 #endif

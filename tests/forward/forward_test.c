@@ -14,8 +14,8 @@
 
 enum { PROMPT = 130, OTHERS = 31, VOCAB = 300 };    /* tokens that every checkpoint here has */
 
-static const harness_options bundled = {.directory = "examples/models/tiny-moe", .kernels = "auto", .tap = true};
-static const harness_options small = {.directory = "tests/golden/many-experts", .kernels = "auto", .tap = true};
+static const harness_options bundled = {.directory = "examples/models/tiny-moe", .tap = true};
+static const harness_options small = {.directory = "tests/golden/many-experts", .tap = true};
 
 static void random_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
 {
@@ -68,10 +68,10 @@ static void check_chunks(const harness_options *options)
 static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
 {
     check_chunks(&bundled);
-    for (const char *const *kernels = harness_kernels(); *kernels; kernels++)
+    for (const gb_matmul_rung *const *rung = harness_rungs(); *rung; rung++)
         for (int f32 = 0; f32 < 2; f32++) {
             harness_options options = {.directory = f32 ? "tests/golden/odd-sizes" : "tests/golden/sliding-window", .tap = true};
-            options.kernels = *kernels;
+            options.rung = *rung;
             options.f32 = f32;
             check_chunks(&options);
         }

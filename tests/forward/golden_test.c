@@ -6,6 +6,21 @@
 #include "tests/check.h"
 #include "tests/forward/harness.h"
 
+/* The rungs under test: those that run here, or the AVX-512 ones over an emulation. */
+#ifdef GB_TEST_EMULATED
+#include "tests/cpu/emulated.h"
+
+bool emulation_runs(void) { return true; }
+
+static const gb_matmul_rung *const *rungs(void)
+{
+    static const gb_matmul_rung *const list[] = {&emulated_avx512f, &emulated_avx512_bf16, NULL};
+    return list;
+}
+#else
+static const gb_matmul_rung *const *rungs(void) { return harness_rungs(); }
+#endif
+
 static const char *const cases[] = {
     "plain", "tied", "no-renorm", "dense-mixed", "wide-heads", "all-kv-heads", "attention-bias", "odd-sizes", "top-1", "all-experts",
     "many-experts", "rope-linear", "rope-yarn", "rope-llama3", "sliding-window", "large-theta", "f16-sharded", "f32", "new-keys", "bundled",
@@ -22,7 +37,7 @@ typedef struct trial {
 
 static void for_each_trial(bool f32, void (*body)(trial *t))
 {
-    for (const char *const *kernels = harness_kernels(); *kernels; kernels++)
+    for (const gb_matmul_rung *const *rung = rungs(); *rung; rung++)
         for (int i = 0; i < CASES; i++) {
             char dir[128];
             static trial t;
@@ -31,10 +46,10 @@ static void for_each_trial(bool f32, void (*body)(trial *t))
             t.g = golden_open(dir);
             t.prompts = golden_prompts(t.g);
             harness_open(&t.h, &(harness_options){.directory = strcmp(cases[i], "bundled") ? dir : "examples/models/tiny-moe",
-                                                  .kernels = *kernels, .f32 = f32, .tap = true});
+                                                  .rung = *rung, .f32 = f32, .tap = true});
             int before = check_failures;
             body(&t);
-            if (check_failures != before) printf("    ... in %s with %s\n", t.name, *kernels);
+            if (check_failures != before) printf("    ... in %s with %s\n", t.name, (*rung)->name);
             harness_close(&t.h);
             golden_close(t.g);
         }

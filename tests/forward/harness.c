@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/cpu/matmul.h"
 #include "tests/check.h"
 
 enum { BLOCKS = HARNESS_POSITIONS / GB_BLOCK_TOKENS };
@@ -76,7 +75,7 @@ static void open_executor(harness *h, const harness_options *options)
                                  .max_tokens = options->max_tokens ? options->max_tokens : HARNESS_POSITIONS,
                                  .max_positions = HARNESS_POSITIONS, .blocks_per_engine = HARNESS_WORKS * BLOCKS};
     cpu.threads = options->threads ? options->threads : 1;
-    cpu.kernels = options->kernels;
+    cpu.rung = options->rung;
     cpu.f32 = options->f32;
     must(gb_cpu_ops_new(&h->ops, &h->config, weights, &cpu, &err) == GB_OK, "ops", &err);
     gb_weights_free(weights);
@@ -146,14 +145,14 @@ int32_t harness_feed(harness *h, const int32_t *tokens, uint32_t n, uint32_t chu
     return h->result.sampled[0][0].token;
 }
 
-const char *const *harness_kernels(void)
+const gb_matmul_rung *const *harness_rungs(void)
 {
-    static const char *names[8];
+    static const gb_matmul_rung *rungs[8];
     uint32_t n = 0;
     for (uint32_t i = 0; i < gb_matmul_rung_count; i++)
-        if (gb_matmul_rungs[i]->supported()) names[n++] = gb_matmul_rungs[i]->name;
-    names[n] = NULL;
-    return names;
+        if (gb_matmul_rungs[i]->supported()) rungs[n++] = gb_matmul_rungs[i];
+    rungs[n] = NULL;
+    return rungs;
 }
 
 /* --- golden files: safetensors with I32 beside F32, which no checkpoint has --- */

@@ -3,13 +3,14 @@
 #define GB_TESTS_FORWARD_HARNESS_H
 
 #include "core/cpu/cpu.h"
+#include "core/cpu/matmul.h"
 #include "core/forward/forward.h"
 
 enum { HARNESS_POSITIONS = 512, HARNESS_WORKS = 40 };
 
 typedef struct harness_options {
     const char *directory;       /* below the source tree */
-    const char *kernels;         /* "avx2" ... */
+    const gb_matmul_rung *rung;  /* NULL = the fastest */
     bool f32;
     uint32_t threads, engines, ranks, spare_slots, max_tokens;
     bool tap;                    /* keep the activations of engine 0, work 0 */
@@ -46,8 +47,8 @@ int      harness_run(harness *h);
 /* Computes tokens[n] as sequence 0 of engine 0 in chunks; returns the sampled token. */
 int32_t harness_feed(harness *h, const int32_t *tokens, uint32_t n, uint32_t chunk, const gb_sampling *sampling);
 
-/* Rungs that this CPU runs: names in a list that ends with NULL. */
-const char *const *harness_kernels(void);
+/* Rungs that this CPU runs, in a list that ends with NULL. */
+const gb_matmul_rung *const *harness_rungs(void);
 
 /* The tensors of a golden file, float32 or int32. */
 typedef struct golden golden;

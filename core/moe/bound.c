@@ -246,10 +246,11 @@ static float priced(const gb_prices *b, const gb_swap_search *s, uint32_t item, 
 static float cheapest_with_room(const gb_prices *b, const gb_swap_search *s, uint32_t item, int32_t here, const uint32_t *used, int32_t *rank)
 {
     float least = FLT_MAX;
+    *rank = -1;
     for (uint32_t r = 0; r < s->ranks; r++) {
         if (used[r] >= s->capacity) continue;
         float price = priced(b, s, item, r);
-        if (price < least) least = price, *rank = (int32_t)r;
+        if (*rank < 0 || price < least) least = price, *rank = (int32_t)r;
     }
     return least - priced(b, s, item, (uint32_t)here);
 }

@@ -14,7 +14,7 @@ typedef struct gb_generator_options {
     double pairs_per_source;         /* mean assignments of a source to a layer's experts in one window */
     double sigma, block;             /* spread of a source's log preferences: per expert, per block of experts */
     double zipf_low, zipf_high;      /* exponent, uniform per layer */
-    double dispersion;               /* shape of the gamma noise of a mean expert / (8 top_k); larger is calmer */
+    double dispersion;               /* an expert with share q of the tokens has gamma noise of shape 8 top_k q dispersion; larger is calmer */
     double drift;                    /* correlation of two windows; 1 stands still */
     uint64_t seed;
 } gb_generator_options;

@@ -9,7 +9,7 @@ gb_place_weights gb_place_weights_paper(void) { return (gb_place_weights){1, 0.0
 gb_place_weights gb_place_weights_balanced(void) { return (gb_place_weights){1, 0.1, 0.1, GB_IMBALANCE_SQUARES}; }
 gb_place_weights gb_place_weights_latency(void) { return (gb_place_weights){1, 4, 0.1, GB_IMBALANCE_MAX}; }
 
-static bool good_number(double x) { return isfinite(x) && x >= 0; }
+static bool good_number(double x) { return x >= 0 && x <= GB_PLACE_NUMBER_MAX; }
 
 int gb_place_weights_check(const gb_place_weights *weights, gb_error *err)
 {
@@ -17,7 +17,7 @@ int gb_place_weights_check(const gb_place_weights *weights, gb_error *err)
         {"alpha", weights->alpha}, {"beta", weights->beta}, {"gamma", weights->gamma}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!good_number(all[i].value))
-            return gb_fail(err, GB_EINVAL, "weight %s is %g: weights are finite numbers, 0 or more", all[i].name, all[i].value);
+            return gb_fail(err, GB_EINVAL, "weight %s is %g: weights are numbers from 0 to %g", all[i].name, all[i].value, GB_PLACE_NUMBER_MAX);
     return GB_OK;
 }
 
@@ -58,7 +58,8 @@ int gb_links_check(const gb_links *links, gb_error *err)
         for (uint32_t r = 0; r < links->ranks; r++) {
             double cost = links->cost[(size_t)s * links->ranks + r];
             if (!good_number(cost))
-                return gb_fail(err, GB_EINVAL, "cost of source %u to rank %u is %g: costs are finite numbers, 0 or more", s, r, cost);
+                return gb_fail(err, GB_EINVAL, "cost of source %u to rank %u is %g: costs are numbers from 0 to %g", s, r, cost,
+                               GB_PLACE_NUMBER_MAX);
         }
     return GB_OK;
 }

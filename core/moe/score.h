@@ -19,6 +19,9 @@
 #include "core/flow/matrix.h"
 #include "core/flow/placement.h"
 
+/* Largest weight and link cost: the search adds in float, and sums of products must stay far from its end. */
+#define GB_PLACE_NUMBER_MAX 1e9
+
 typedef enum gb_imbalance {
     GB_IMBALANCE_SQUARES,    /* sum of squared deviations from the mean load */
     GB_IMBALANCE_MAX,        /* the fullest rank above the mean */
@@ -33,7 +36,7 @@ gb_place_weights gb_place_weights_paper(void);       /* squares, (1, 0.0025, 1) 
 gb_place_weights gb_place_weights_balanced(void);    /* squares, (1, 0.1, 0.1) */
 gb_place_weights gb_place_weights_latency(void);     /* max,     (1, 4, 0.1) */
 
-/* Finite and not negative; GB_EINVAL names the weight. */
+/* 0 to GB_PLACE_NUMBER_MAX; GB_EINVAL names the weight. */
 int gb_place_weights_check(const gb_place_weights *weights, gb_error *err);
 
 /* Who pays what: link[source][rank] is the cost of one assignment from a source to a rank. */
@@ -47,7 +50,7 @@ int  gb_links_init(gb_links *links, gb_arena *arena, uint32_t sources, uint32_t 
 void gb_links_groups(gb_links *links);
 /* 0 on the source's own ranks, `near` inside its node, 1 across nodes; a node is `ranks_per_node` consecutive ranks. */
 void gb_links_tiers(gb_links *links, uint32_t ranks_per_node, double near);
-/* Finite and not negative; GB_EINVAL names the pair. */
+/* 0 to GB_PLACE_NUMBER_MAX; GB_EINVAL names the pair. */
 int  gb_links_check(const gb_links *links, gb_error *err);
 
 static inline uint32_t gb_links_owner(const gb_links *links, uint32_t rank)

@@ -68,11 +68,12 @@ int gb_solver_check(const gb_solver *s, gb_error *err)
     for (uint32_t l = 0; l < s->layers; l++) {
         const gb_layer *layer = &s->layer[l];
         for (uint32_t e = 0; e < s->experts; e++) {
-            if (!(isfinite(layer->load[e]) && layer->load[e] >= 0))
-                return gb_fail(err, GB_EINVAL, "layer %u: load of expert %u is %g: loads are finite numbers, 0 or more", l, e, layer->load[e]);
+            if (!(layer->load[e] >= 0 && layer->load[e] <= GB_SOLVE_LOAD_MAX))
+                return gb_fail(err, GB_EINVAL, "layer %u: load of expert %u is %g: loads are numbers from 0 to %g", l, e, layer->load[e], GB_SOLVE_LOAD_MAX);
             for (uint32_t r = 0; r < s->ranks; r++)
-                if (!isfinite(layer->cost[(size_t)r * s->experts + e]))
-                    return gb_fail(err, GB_EINVAL, "layer %u: cost of expert %u on rank %u is not a finite number", l, e, r);
+                if (!(fabs(layer->cost[(size_t)r * s->experts + e]) <= GB_SOLVE_COST_MAX))
+                    return gb_fail(err, GB_EINVAL, "layer %u: cost of expert %u on rank %u is %g: costs are numbers up to %g", l, e, r,
+                                   layer->cost[(size_t)r * s->experts + e], GB_SOLVE_COST_MAX);
         }
     }
     return GB_OK;

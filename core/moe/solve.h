@@ -12,6 +12,9 @@
 
 enum { GB_MOVES_ANY = UINT32_MAX };
 
+#define GB_SOLVE_LOAD_MAX 1e6
+#define GB_SOLVE_COST_MAX 1e24
+
 typedef struct gb_solve_options {
     gb_place_weights weights;
     double tolerance;            /* a layer is done once its gap is proved below this share of |J|; 0: do all there is */
@@ -56,7 +59,8 @@ int gb_solver_init(gb_solver *solver, gb_arena *arena, uint32_t layers, uint32_t
 void gb_solver_score(gb_solver *solver, const gb_place_weights *weights, const gb_links *links, const double *traffic,
                      const int32_t *home);
 
-/* Finite costs, finite loads of 0 or more, in every layer: for tables that a policy filled. */
+/* Loads from 0 to GB_SOLVE_LOAD_MAX and costs of at most GB_SOLVE_COST_MAX either way, in every layer: for tables that a policy
+   filled. GB_EINVAL names layer, expert and rank. */
 int gb_solver_check(const gb_solver *solver, gb_error *err);
 
 /* Swap search from the current homes, a proved bound, continuation where the proof is not tight enough. With a limit on moves

@@ -260,6 +260,28 @@ static void no_answer_is_invalid_or_worse_than_staying(void)
     }
 }
 
+static void the_largest_numbers_do_not_break_the_search(void)
+{
+    const gb_imbalance forms[] = {GB_IMBALANCE_SQUARES, GB_IMBALANCE_MAX};
+    for (int i = 0; i < 2; i++) {
+        gb_arena_init(&arena);
+        gb_solve_options o = gb_solve_defaults();
+        gb_solve_report r;
+        o.weights = (gb_place_weights){GB_PLACE_NUMBER_MAX, GB_PLACE_NUMBER_MAX, GB_PLACE_NUMBER_MAX, forms[i]};
+        CHECK_EQ(gb_solve_options_check(&o, NULL), 0);
+        bench b = make_bench(2, 64, 8, 1, &o.weights);
+        for (uint32_t k = 0; k < b.links.sources * b.links.ranks; k++) b.links.cost[k] *= GB_PLACE_NUMBER_MAX;
+        CHECK_EQ(gb_links_check(&b.links, NULL), 0);
+        gb_solver_score(&b.solver, &o.weights, &b.links, b.traffic, b.home);
+        CHECK_EQ(gb_solver_check(&b.solver, NULL), 0);
+        gb_solver_swap(&b.solver, b.out, b.home, &o, &r);
+        check_capacity(&b);
+        CHECK(r.objective <= r.stay);
+        CHECK(r.objective >= r.bound * (1 - 1e-9));
+        gb_arena_deinit(&arena);
+    }
+}
+
 static void shapes_that_do_not_fit_are_refused_with_their_numbers(void)
 {
     gb_arena_init(&arena);
@@ -283,7 +305,7 @@ static void a_table_with_numbers_that_are_none_is_refused(void)
     CHECK_EQ(gb_solver_check(&b.solver, &err), 0);
     b.solver.layer[1].cost[3 * 16 + 7] = NAN;
     CHECK_EQ(gb_solver_check(&b.solver, &err), GB_EINVAL);
-    CHECK_CONTAINS(err.text, "layer 1: cost of expert 7 on rank 3");
+    CHECK_CONTAINS(err.text, "layer 1: cost of expert 7 on rank 3 is nan");
     b.solver.layer[0].load[5] = -1;
     CHECK_EQ(gb_solver_check(&b.solver, &err), GB_EINVAL);
     CHECK_CONTAINS(err.text, "layer 0: load of expert 5 is -1");
@@ -307,5 +329,5 @@ TESTS(TEST(small_problems_are_solved_exactly), TEST(tiny_layers_are_solved_as_by
       TEST(the_bound_is_never_above_the_optimum), TEST(a_layer_is_certified_to_the_tolerance_or_searched_to_the_end),
       TEST(a_budget_is_never_overdrawn_and_more_of_it_never_hurts), TEST(bytes_bind_like_moves),
       TEST(a_gain_below_the_threshold_moves_nothing), TEST(no_answer_is_invalid_or_worse_than_staying),
-      TEST(shapes_that_do_not_fit_are_refused_with_their_numbers), TEST(a_table_with_numbers_that_are_none_is_refused),
+      TEST(the_largest_numbers_do_not_break_the_search), TEST(shapes_that_do_not_fit_are_refused_with_their_numbers), TEST(a_table_with_numbers_that_are_none_is_refused),
       TEST(options_out_of_range_are_named))

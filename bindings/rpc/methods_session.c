@@ -30,7 +30,7 @@ static gb_rpc_outcome run_hello(gb_rpc_call *call)
     if (!authenticate(call)) {
         gb_rpc_conn_shut(call->conn, GB_EINVAL);    /* who guesses pays a connection for each guess */
         return gb_rpc_fail(call, GB_RPC_UNAUTHENTICATED, "auth", "%s", gb_rpc_param(call->params, "auth") ?
-                           "auth is not the API key of this server" : "this server needs its API key as auth in hello");
+                           "auth is neither the API key nor the admin token of this server" : "this server needs its API key as auth in hello");
     }
     gb_pack_list map = gb_pack_begin_map(call->out);
     gb_pack_key_str(&map, "server", "gimbal");

@@ -134,6 +134,24 @@ static void without_a_key_tcp_is_open_but_never_admin(void)
     fixture_close(&f);
 }
 
+static void where_only_admins_need_a_token_a_wrong_one_is_refused_and_none_is_fine(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, &(fixture_options){.admin_token = "the token"});
+    peer_open(&p, &f, false);
+    json_t *hello = peer_call(&p, "hello", "{}");
+    CHECK(json_is_false(json_object_get(hello, "admin")));
+    json_decref(hello);
+    hello = peer_call(&p, "hello", "{\"auth\": \"the token\"}");    /* hello may be repeated to become an admin */
+    CHECK(json_is_true(json_object_get(hello, "admin")));
+    json_decref(hello);
+    peer_call_fails(&p, "hello", "{\"auth\": \"the tokem\"}", GB_RPC_UNAUTHENTICATED, "auth", "neither the API key nor the admin token");
+    CHECK(gb_rpc_wants_close(p.conn));
+    peer_close(&p);
+    fixture_close(&f);
+}
+
 /* --- frames --- */
 
 static void a_session_cut_at_every_byte_gives_the_same_answers(void)
@@ -494,6 +512,7 @@ static void goaway_reaches_those_who_said_hello(void)
 TESTS(TEST(without_hello_only_ping_and_api_info_answer), TEST(hello_says_who_serves_and_what_is_allowed),
       TEST(a_connection_without_hello_is_closed_after_five_seconds), TEST(rights_are_those_of_the_method_table),
       TEST(a_wrong_key_is_refused_and_costs_the_connection), TEST(without_a_key_tcp_is_open_but_never_admin),
+      TEST(where_only_admins_need_a_token_a_wrong_one_is_refused_and_none_is_fine),
       TEST(a_session_cut_at_every_byte_gives_the_same_answers), TEST(a_session_that_arrives_byte_by_byte_is_understood),
       TEST(a_malformed_frame_is_reported_and_closes_only_its_connection), TEST(msgpack_that_is_no_call_is_reported_and_closes),
       TEST(params_are_an_array_of_one_map), TEST(an_unknown_method_is_named_with_its_neighbour),

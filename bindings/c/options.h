@@ -21,9 +21,9 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("model", dtype, STRING, "auto", 0, 0, "auto|bfloat16|float32", "type of the weights in memory; auto is the checkpoint's") \
     X("model", chat_template, STRING, "auto", 0, 0, "NAME", "chat template: auto, chatml, qwen3 or a .lua file") \
     X("model", max_model_len, INT, "0", 0, 1048576, "N", "longest sequence in tokens (default: the model's)") \
-    X("parallel", data_parallel_size, INT, "1", 1, 512, "N", "engines: attention replicas with their own queue and KV cache") \
-    X("parallel", expert_parallel_size, INT, "0", 0, 512, "N", "ranks holding experts (default: data-parallel x tensor-parallel)") \
-    X("parallel", tensor_parallel_size, INT, "0", 0, 512, "N", "ranks of one engine (default: from the other two, else 1)") \
+    X("parallel", data_parallel_size, INT, "1", 1, 512, "N", "engines: attention replicas with their own queue and KV cache; also -dp") \
+    X("parallel", expert_parallel_size, INT, "0", 0, 512, "N", "ranks holding experts (default: data-parallel x tensor-parallel); also -ep") \
+    X("parallel", tensor_parallel_size, INT, "0", 0, 512, "N", "ranks of one engine (default: from the other two, else 1); also -tp") \
     X("compute", backend, STRING, "cpu", 0, 0, "cpu", "what runs the model") \
     X("compute", threads, INT, "0", 0, 1024, "N", "compute threads (default: the CPUs this process may use)") \
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \

@@ -104,8 +104,8 @@ void gb_worker_run(gb_worker *w, const gb_round *round, gb_result *result)
     uv_mutex_lock(&w->lock);
     w->round = round;
     w->result = result;
-    uv_cond_signal(&w->work);
     uv_mutex_unlock(&w->lock);
+    uv_cond_signal(&w->work);    /* after the lock, or the worker wakes only to wait for it */
 }
 
 bool gb_worker_busy(const gb_worker *w) { return w->busy; }

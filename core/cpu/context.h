@@ -112,7 +112,8 @@ void gb_cpu_store_inputs(const gb_cpu *cpu, void *inputs, size_t at, const float
 
 /* linear.c */
 /* y[m][w->n] = x W^T, and y[m] += x W^T; x are inputs of the rung (cpu->rung for the second), y rows are y_stride floats apart. */
-void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m);
+void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride,
+                     const gb_packed *w, uint32_t m);
 void gb_cpu_add_product(gb_cpu *cpu, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m);
 
 /* The ops. */

@@ -34,8 +34,9 @@ static void down_items(void *self, uint32_t begin, uint32_t end, uint32_t thread
     for (uint32_t i = begin; i < end; i++) {
         const gb_cpu_piece *piece = &cpu->pieces[i / job->panels];
         gb_inputs x = {.data = (char *)cpu->gated + (size_t)piece->first * width * gb_cpu_input_bytes(cpu), .stride = width};
+        float *out = cpu->expert_out + (size_t)piece->first * hidden;
         uint32_t panel = i % job->panels;
-        cpu->rung->multiply(cpu->expert_out + (size_t)piece->first * hidden, hidden, &x, &job->slots[piece->slot].down, piece->n, panel, panel + 1);
+        cpu->rung->multiply(out, hidden, &x, &job->slots[piece->slot].down, piece->n, panel, panel + 1);
     }
 }
 

@@ -36,15 +36,17 @@ static void run(linear_job *job)
     gb_threads_for(job->threads, job->w->panels * job->row_blocks, 1, run_items, job);
 }
 
-void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m)
+void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride,
+                     const gb_packed *w, uint32_t m)
 {
-    linear_job job = {.threads = cpu->threads, .rung = rung, .y = y, .y_stride = y_stride, .x = x, .x_stride = x_stride, .w = w, .m = m};
+    linear_job job = {.threads = cpu->threads, .rung = rung, .y = y, .y_stride = y_stride, .x = x, .x_stride = x_stride,
+                      .w = w, .m = m};
     run(&job);
 }
 
 void gb_cpu_add_product(gb_cpu *cpu, float *y, size_t y_stride, const void *x, size_t x_stride, const gb_packed *w, uint32_t m)
 {
-    linear_job job = {.threads = cpu->threads, .rung = cpu->rung, .y = y, .y_stride = y_stride, .x = x, .x_stride = x_stride, .w = w, .m = m,
-                      .add = true};
+    linear_job job = {.threads = cpu->threads, .rung = cpu->rung, .y = y, .y_stride = y_stride, .x = x, .x_stride = x_stride,
+                      .w = w, .m = m, .add = true};
     run(&job);
 }

@@ -131,10 +131,11 @@ static void value_tile(float *out, attend_scratch *s, const gb_attend *job, uint
     const char *values[CHUNK_BLOCKS];
     uint32_t n_blocks = (n + GB_BLOCK_TOKENS - 1) / GB_BLOCK_TOKENS;
     size_t step = job->padded_dim * sizeof(float);
+    const int32_t *blocks = job->blocks + chunk / GB_BLOCK_TOKENS;
     for (uint32_t r = 0; r < rows; r++) weights[r] = s->scores[r];
     for (uint32_t d = 0; d < job->padded_dim; d += COLUMNS) {
         for (uint32_t b = 0; b < n_blocks; b++)
-            values[b] = job->head + (size_t)job->blocks[chunk / GB_BLOCK_TOKENS + b] * job->block_bytes + job->keys_bytes + d * sizeof(float);
+            values[b] = job->head + (size_t)blocks[b] * job->block_bytes + job->keys_bytes + d * sizeof(float);
         products(out + d, job->padded_dim, weights, values, step, n, GB_BLOCK_TOKENS, rows, job->f32);
     }
 }

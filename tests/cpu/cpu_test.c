@@ -50,7 +50,8 @@ static float *toy_add(toy *t, const char *name, uint64_t rows, uint64_t columns,
     gb_rng_init(&rng, n + (size_t)name[strlen(name) - 12]);
     for (size_t i = 0; i < n; i++) data[i] = scale < 0 ? 1 : scale * (float)(gb_rng_uniform(&rng) * 2 - 1);
     t->memory[t->n_memory++] = data;
-    gb_tensor tensor = {.name = name, .dtype = GB_F32, .n_dims = columns ? 2 : 1, .dims = {rows, columns}, .data = data, .bytes = n * sizeof *data};
+    gb_tensor tensor = {.name = name, .dtype = GB_F32, .n_dims = columns ? 2 : 1, .dims = {rows, columns},
+                        .data = data, .bytes = n * sizeof *data};
     CHECK_EQ(gb_weights_add(t->weights, &tensor), GB_OK);
     return data;
 }
@@ -121,7 +122,8 @@ static void toy_add_work(toy *t, const int32_t *tokens, uint32_t n, const int32_
 {
     static const gb_sampling greedy = {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .logprobs = -1, .max_tokens = 1};
     gb_batch *batch = &t->round.batches[0];
-    batch->works[batch->n_works++] = (gb_work){.tokens = tokens, .n_tokens = n, .n_prompt = n, .count = n, .blocks = block, .samples = true, .sampling = &greedy};
+    batch->works[batch->n_works++] = (gb_work){.tokens = tokens, .n_tokens = n, .n_prompt = n, .count = n,
+                                               .blocks = block, .samples = true, .sampling = &greedy};
     batch->n_tokens += n;
 }
 
@@ -256,8 +258,8 @@ static void append(char *text, size_t capacity, size_t *data, const char *name, 
     char shape[32];
     if (columns) snprintf(shape, sizeof shape, "%u,%u", rows, columns);
     else snprintf(shape, sizeof shape, "%u", rows);
-    snprintf(text + used, capacity - used, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", used ? "," : "{", name,
-             shape, *data, *data + bytes);
+    snprintf(text + used, capacity - used, "%s\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+             used ? "," : "{", name, shape, *data, *data + bytes);
     *data += bytes;
 }
 

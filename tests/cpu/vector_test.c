@@ -123,7 +123,8 @@ static void check_queries(const gb_vector *v, const sequence *s, uint32_t first,
 static void attention_agrees_with_double_arithmetic(void)
 {
     static const uint32_t dims[] = {16, 24, 64, 128}, windows[] = {0, 1, 24, 300}, groups[] = {1, 3, 4, 8};
-    static const struct { uint32_t first, rows; } parts[] = {{0, 1}, {0, 8}, {15, 2}, {60, 8}, {250, 8}, {255, 1}, {256, 1}, {505, 8}, {639, 1}};
+    static const struct { uint32_t first, rows; } parts[] = {{0, 1}, {0, 8}, {15, 2}, {60, 8}, {250, 8}, {255, 1},
+                                                                   {256, 1}, {505, 8}, {639, 1}};
     for (const gb_vector *const *v = vectors(); *v; v++)
         for (int i = 0; i < 4; i++)
             for (int f32 = 0; f32 < 2; f32++) {
@@ -208,5 +209,6 @@ static void sums_of_rows_are_plain_sums(void)
     }
 }
 
-TESTS(TEST(attention_agrees_with_double_arithmetic), TEST(what_was_never_written_is_never_used), TEST(a_query_has_the_same_bits_in_any_tile),
+TESTS(TEST(attention_agrees_with_double_arithmetic), TEST(what_was_never_written_is_never_used),
+      TEST(a_query_has_the_same_bits_in_any_tile),
       TEST(rms_norm_agrees_with_double_arithmetic), TEST(rotate_turns_the_first_half_against_the_second), TEST(sums_of_rows_are_plain_sums))

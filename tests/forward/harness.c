@@ -94,7 +94,8 @@ void harness_open(harness *h, const harness_options *options)
     gb_round_limits limits = {.engines = info->engines, .ranks = info->ranks, .max_works = info->max_works, .max_tokens = info->max_tokens,
                               .moe_layers = c->moe_layers, .experts = c->experts};
     must(gb_round_init(&h->round, &h->arena, &limits) == GB_OK && gb_result_init(&h->result, &h->arena, &limits) == GB_OK, "round", NULL);
-    must(gb_placement_init(&h->placement, &h->arena, c->moe_layers, info->engines, c->experts, info->ranks, options->spare_slots, &err) == GB_OK, "placement", &err);
+    int placed = gb_placement_init(&h->placement, &h->arena, c->moe_layers, info->engines, c->experts, info->ranks, options->spare_slots, &err);
+    must(placed == GB_OK, "placement", &err);
     h->round.placement = &h->placement;
     h->hidden = GB_ARENA_NEW(&h->arena, float, (size_t)(c->layers + 1) * HARNESS_POSITIONS * c->hidden);
     h->experts = GB_ARENA_NEW(&h->arena, int32_t, (size_t)c->moe_layers * HARNESS_POSITIONS * c->experts_per_token);
@@ -122,8 +123,8 @@ uint32_t harness_add(harness *h, uint32_t engine, uint32_t sequence, const int32
                      uint32_t start, uint32_t count, const gb_sampling *sampling)
 {
     gb_batch *batch = &h->round.batches[engine];
-    batch->works[batch->n_works] = (gb_work){.id = batch->n_works + 1, .tokens = tokens, .n_tokens = n_tokens, .n_prompt = n_prompt, .start = start,
-                                             .count = count, .blocks = blocks_of[sequence], .samples = start + count == n_tokens,
+    batch->works[batch->n_works] = (gb_work){.id = batch->n_works + 1, .tokens = tokens, .n_tokens = n_tokens,
+                                             .n_prompt = n_prompt, .start = start, .count = count, .blocks = blocks_of[sequence], .samples = start + count == n_tokens,
                                              .sampling = sampling};
     batch->n_tokens += count;
     return batch->n_works++;

@@ -20,7 +20,8 @@ static void set_up(fixture *f, uint32_t vocab)
 {
     gb_sampling_default(&f->sampling);
     memset(f->tokens, 0, sizeof f->tokens);
-    f->work = (gb_work){.tokens = f->tokens, .n_tokens = 1, .n_prompt = 1, .count = 1, .samples = true, .sampling = &f->sampling, .banned = f->banned};
+    f->work = (gb_work){.tokens = f->tokens, .n_tokens = 1, .n_prompt = 1, .count = 1, .samples = true,
+                        .sampling = &f->sampling, .banned = f->banned};
     f->scratch = aligned_alloc(64, (gb_sampler_scratch_bytes(vocab) + 63) / 64 * 64);
     memset(f->scratch, 0xff, gb_sampler_scratch_bytes(vocab));    /* its contents must not matter */
 }
@@ -293,7 +294,8 @@ static int32_t pick_by_sorting(const float *logits, uint32_t vocab, const gb_sam
 static void selection_agrees_with_sorting_a_vocabulary_of_151936(void)
 {
     static const struct { int32_t top_k; float top_p, min_p, temperature; } settings[] = {
-        {0, 1, 0, 1}, {20, 0.8f, 0, 0.7f}, {50, 1, 0, 1}, {0, 0.95f, 0, 0.6f}, {0, 0.9f, 0.02f, 1.5f}, {5000, 0.99f, 0, 2}, {0, 0.5f, 0, 100},
+        {0, 1, 0, 1}, {20, 0.8f, 0, 0.7f}, {50, 1, 0, 1}, {0, 0.95f, 0, 0.6f}, {0, 0.9f, 0.02f, 1.5f},
+        {5000, 0.99f, 0, 2}, {0, 0.5f, 0, 100},
     };
     enum { SETTINGS = sizeof settings / sizeof *settings, DRAWS = 4 };
     float *logits = malloc(LARGE * sizeof *logits);

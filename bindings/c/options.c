@@ -84,6 +84,9 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
+/* A double cannot hold INT64_MAX, but the next number above it. */
+static long long integer_bound(double bound) { return bound < 0x1p63 ? (long long)bound : INT64_MAX; }
+
 int gb_option_parse(const gb_option_row *row, const char *text, void *value, gb_error *err)
 {
     switch (row->type) {
@@ -95,7 +98,7 @@ int gb_option_parse(const gb_option_row *row, const char *text, void *value, gb_
     case GB_OPTION_INT: {
         int64_t number;
         if (!parse_integer(text, &number) || (double)number < row->low || (double)number > row->high)
-            return gb_fail(err, GB_EINVAL, "expected an integer from %.0f to %.0f", row->low, row->high);
+            return gb_fail(err, GB_EINVAL, "expected an integer from %lld to %lld", integer_bound(row->low), integer_bound(row->high));
         *(int64_t *)value = number;
         return GB_OK;
     }

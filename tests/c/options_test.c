@@ -61,6 +61,19 @@ static void integers_that_are_none_are_refused(void)
     gb_options_deinit(&o);
 }
 
+static void the_largest_integer_is_a_seed_and_the_next_is_told_the_true_bound(void)
+{
+    gb_options o;
+    gb_error err = {0};
+    gb_options_init(&o);
+    CHECK_EQ(gb_options_set(&o, "seed", "9223372036854775807", "t", &err), GB_OK);
+    CHECK_EQ(o.seed, INT64_MAX);
+    CHECK_EQ(gb_options_set(&o, "seed", "9223372036854775808", "t", &err), GB_EINVAL);
+    CHECK_CONTAINS(err.text, "from 0 to 9223372036854775807;");
+    CHECK_EQ(o.seed, INT64_MAX);
+    gb_options_deinit(&o);
+}
+
 static void every_integer_option_takes_its_bounds_and_nothing_beyond(void)
 {
     gb_options o;
@@ -194,7 +207,8 @@ static void format_gives_plain_text_and_nothing_for_unset(void)
 }
 
 TESTS(TEST(defaults_fill_every_row), TEST(a_set_value_remembers_where_it_came_from), TEST(sizes_take_suffixes),
-      TEST(integers_that_are_none_are_refused), TEST(every_integer_option_takes_its_bounds_and_nothing_beyond),
+      TEST(integers_that_are_none_are_refused), TEST(the_largest_integer_is_a_seed_and_the_next_is_told_the_true_bound),
+      TEST(every_integer_option_takes_its_bounds_and_nothing_beyond),
       TEST(choices_are_listed_when_none_matches), TEST(flags_that_are_no_options_parse_by_the_same_rules),
       TEST(an_unknown_option_gets_the_nearest_name), TEST(the_environment_is_read_by_name_and_its_mistakes_are_named),
       TEST(printed_options_are_a_config_file_with_sources), TEST(help_names_every_flag_with_its_help),

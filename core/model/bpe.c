@@ -1,5 +1,6 @@
 #include "core/model/bpe.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "core/base/assert.h"
@@ -11,16 +12,13 @@ typedef struct gb_bpe_merge {
     uint32_t rank;
 } merge;
 
+enum { NO_MERGE = UINT32_MAX };    /* a rank that no merge has */
+
 /* A doubly linked list over the positions of a word; merging keeps the left one. */
 typedef struct gb_bpe_symbol {
-    int32_t id, prev, next;     /* id < 0: merged away; prev, next < 0: the ends */
+    int32_t id, prev, next;     /* prev, next < 0: the ends */
+    uint32_t rank;              /* of the merge with the right neighbour; NO_MERGE when there is none, or it was merged away */
 } symbol;
-
-/* "Merge the symbol at pos with its right neighbour into id": true when it was pushed, checked again when popped. */
-typedef struct gb_bpe_candidate {
-    uint32_t rank, pos;
-    int32_t id;
-} candidate;
 
 /* ---- merges ---- */
 
@@ -82,28 +80,38 @@ static int reserve(gb_bpe_scratch *s, size_t n)
     return GB_OK;
 }
 
-static int before(const candidate *a, const candidate *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->pos < b->pos;
-}
+/* ---- candidates ----
 
-static void push(gb_bpe_scratch *s, candidate c)
+   "Merge the symbol at pos with its right neighbour": true when it was pushed, checked again when popped. The key is the rank
+   above the position, so that the smallest one is the next merge. Four children a node: half the levels of a binary heap, and
+   the children lie side by side. */
+
+enum { CHILDREN = 4 };
+
+static void push(gb_bpe_scratch *s, uint32_t rank, int32_t pos)
 {
     GB_ASSERT(s->n_heap < 2 * s->capacity);
+    uint64_t key = (uint64_t)rank << 32 | (uint32_t)pos;
     size_t i = s->n_heap++;
-    for (; i > 0 && before(&c, &s->heap[(i - 1) / 2]); i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = c;
+    for (; i > 0 && key < s->heap[(i - 1) / CHILDREN]; i = (i - 1) / CHILDREN) s->heap[i] = s->heap[(i - 1) / CHILDREN];
+    s->heap[i] = key;
 }
 
-static candidate pop(gb_bpe_scratch *s)
+static size_t smallest_child(const gb_bpe_scratch *s, size_t first)
 {
-    candidate top = s->heap[0], last = s->heap[--s->n_heap];
+    size_t best = first, end = first + CHILDREN < s->n_heap ? first + CHILDREN : s->n_heap;
+    for (size_t child = first + 1; child < end; child++)
+        if (s->heap[child] < s->heap[best]) best = child;
+    return best;
+}
+
+static uint64_t pop(gb_bpe_scratch *s)
+{
+    uint64_t top = s->heap[0], last = s->heap[--s->n_heap];
     size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= s->n_heap) break;
-        if (child + 1 < s->n_heap && before(&s->heap[child + 1], &s->heap[child])) child++;
-        if (!before(&s->heap[child], &last)) break;
+    for (size_t first; (first = CHILDREN * i + 1) < s->n_heap;) {
+        size_t child = smallest_child(s, first);
+        if (s->heap[child] >= last) break;
         s->heap[i] = s->heap[child];
         i = child;
     }
@@ -113,12 +121,13 @@ static candidate pop(gb_bpe_scratch *s)
 
 /* ---- words ---- */
 
-/* Pushes the merge of the symbol at pos with its right neighbour, when there is one. */
+/* Notes and pushes the merge of the symbol at pos with its right neighbour, when there is one. */
 static void propose(const gb_bpe *bpe, gb_bpe_scratch *s, int32_t pos)
 {
-    int32_t next = pos < 0 ? -1 : s->symbols[pos].next;
-    const merge *m = next < 0 ? NULL : find_merge(bpe, s->symbols[pos].id, s->symbols[next].id);
-    if (m) push(s, (candidate){.rank = m->rank, .pos = (uint32_t)pos, .id = m->id});
+    symbol *left = &s->symbols[pos];
+    const merge *m = left->next < 0 ? NULL : find_merge(bpe, left->id, s->symbols[left->next].id);
+    left->rank = m ? m->rank : NO_MERGE;
+    if (m) push(s, m->rank, pos);
 }
 
 static void start(const gb_bpe *bpe, gb_bpe_scratch *s, const char *word, int32_t n)
@@ -129,24 +138,15 @@ static void start(const gb_bpe *bpe, gb_bpe_scratch *s, const char *word, int32_
     for (int32_t i = 0; i < n; i++) propose(bpe, s, i);
 }
 
-/* A candidate is stale when its symbol is gone or the pair at its place makes something else by now. */
-static int is_stale(const gb_bpe *bpe, const gb_bpe_scratch *s, candidate c)
+static void apply(const gb_bpe *bpe, gb_bpe_scratch *s, int32_t pos)
 {
-    const symbol *left = &s->symbols[c.pos];
-    if (left->id < 0 || left->next < 0) return 1;
-    const merge *m = find_merge(bpe, left->id, s->symbols[left->next].id);
-    return !m || m->id != c.id;
-}
-
-static void apply(const gb_bpe *bpe, gb_bpe_scratch *s, candidate c)
-{
-    symbol *left = &s->symbols[c.pos], *right = &s->symbols[left->next];
-    left->id = c.id;
+    symbol *left = &s->symbols[pos], *right = &s->symbols[left->next];
+    left->id = find_merge(bpe, left->id, right->id)->id;
     left->next = right->next;
-    right->id = -1;
-    if (left->next >= 0) s->symbols[left->next].prev = (int32_t)c.pos;
-    propose(bpe, s, left->prev);
-    propose(bpe, s, (int32_t)c.pos);
+    right->rank = NO_MERGE;
+    if (left->next >= 0) s->symbols[left->next].prev = pos;
+    if (left->prev >= 0) propose(bpe, s, left->prev);
+    propose(bpe, s, pos);
 }
 
 int gb_bpe_encode(const gb_bpe *bpe, gb_token_list *out, const char *word, size_t bytes, gb_bpe_scratch *scratch)
@@ -156,8 +156,10 @@ int gb_bpe_encode(const gb_bpe *bpe, gb_token_list *out, const char *word, size_
     if (reserve(scratch, bytes)) return GB_ENOMEM;
     start(bpe, scratch, word, (int32_t)bytes);
     while (scratch->n_heap) {
-        candidate c = pop(scratch);
-        if (!is_stale(bpe, scratch, c)) apply(bpe, scratch, c);
+        uint64_t key = pop(scratch);
+        int32_t pos = (int32_t)(uint32_t)key;
+        bool holds = scratch->symbols[pos].rank == (uint32_t)(key >> 32);    /* else the pair has changed since */
+        if (holds) apply(bpe, scratch, pos);
     }
     for (int32_t i = 0; i >= 0; i = scratch->symbols[i].next) gb_token_list_add(out, scratch->symbols[i].id);
     return GB_OK;

@@ -18,7 +18,7 @@ void gb_bpe_set_merge(gb_bpe *bpe, int32_t left, int32_t right, uint32_t rank, i
 
 typedef struct gb_bpe_scratch {
     struct gb_bpe_symbol *symbols;
-    struct gb_bpe_candidate *heap;
+    uint64_t *heap;                /* of merges that may be next: rank above position */
     size_t capacity, n_heap;
 } gb_bpe_scratch;    /* zero-initialise */
 

@@ -74,7 +74,7 @@ static int open_config(opening *o, gb_error *err)
     gb_instance *instance = o->instance;
     int status = check_directory(o->options->model, err);
     if (!status) status = gb_model_config_load(&instance->config, o->options->model, err);
-    if (!status) status = gb_generation_config_load(&instance->generation, o->options->model, err);
+    if (!status) status = gb_generation_config_load(&instance->generation, o->options->model, instance->config.vocab, err);
     if (!status) status = name_model(o, err);
     if (!status) log_model(instance);
     return status;

@@ -20,7 +20,8 @@ int gb_command_failed(int status, const gb_error *err)
     switch (status) {
     case GB_EINVAL: return GB_EXIT_USAGE;
     case GB_ENOMEM: return GB_EXIT_RETRY;
-    case GB_EDOWN: return GB_EXIT_ENGINE;
+    case GB_EDOWN:
+    case GB_EINTERNAL: return GB_EXIT_ENGINE;
     default: return GB_EXIT_DATA;
     }
 }

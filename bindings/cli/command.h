@@ -10,7 +10,7 @@ enum {
     GB_EXIT_USAGE = 64,          /* a word of the command line, the environment or a config file is wrong */
     GB_EXIT_DATA = 65,           /* the model, tokenizer or policy cannot be used */
     GB_EXIT_UNAVAILABLE = 69,    /* an address is in use, or nobody listens there */
-    GB_EXIT_ENGINE = 70,         /* the engine died */
+    GB_EXIT_ENGINE = 70,         /* the engine died, or has no answer */
     GB_EXIT_OUTPUT = 74,         /* standard output does not take what we write */
     GB_EXIT_RETRY = 75,          /* out of memory at start; a bench that others disturbed */
 };

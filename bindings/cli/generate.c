@@ -86,9 +86,10 @@ static int encode(prompt *p, const gb_instance *instance, gb_error *err)
 {
     if (!instance->tokenizer)
         return gb_fail(err, GB_EUNSUPPORTED, "model %s has no tokenizer.json; give token ids with --tokens", instance->model_name);
-    p->tokens = malloc((p->bytes + 1) * sizeof *p->tokens);    /* a token has at least one byte */
+    size_t capacity = p->bytes * GB_TOKENIZER_TOKENS_PER_BYTE + 1;
+    p->tokens = malloc(capacity * sizeof *p->tokens);
     if (!p->tokens) return gb_fail(err, GB_ENOMEM, "out of memory for the prompt");
-    return gb_tokenizer_encode(instance->tokenizer, p->text, p->bytes, p->tokens, p->bytes + 1, &p->n, err);
+    return gb_tokenizer_encode(instance->tokenizer, p->text, p->bytes, p->tokens, capacity, &p->n, err);
 }
 
 static int parse_tokens(prompt *p, const char *text, gb_error *err)
@@ -127,7 +128,7 @@ static void read_sampling(gb_sampling *s, const gb_args *args, const gb_instance
     if (gb_args_given(args, "top_p")) s->top_p = (float)f->top_p;
     if (gb_args_given(args, "min_p")) s->min_p = (float)f->min_p;
     if (gb_args_given(args, "repetition_penalty")) s->repetition_penalty = (float)f->repetition_penalty;
-    if (f->max_tokens) s->max_tokens = (uint32_t)f->max_tokens;
+    if (gb_args_given(args, "max_tokens")) s->max_tokens = (uint32_t)f->max_tokens;
     s->min_tokens = (uint32_t)f->min_tokens;
     s->ignore_eos = f->ignore_eos;
 }

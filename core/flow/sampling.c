@@ -29,13 +29,13 @@ static int check_stops(const gb_sampling *s, gb_error *err)
 int gb_sampling_check(const gb_sampling *s, gb_error *err)
 {
     int rc;
-    if ((rc = check_range("temperature", s->temperature, 0, 100, false, err))) return rc;
+    if ((rc = check_range("temperature", s->temperature, 0, GB_TEMPERATURE_MAX, false, err))) return rc;
     if ((rc = check_range("top_p", s->top_p, 0, 1, true, err))) return rc;
     if ((rc = check_range("min_p", s->min_p, 0, 1, false, err))) return rc;
     if ((rc = check_range("top_k", s->top_k, 0, GB_TOP_K_MAX, false, err))) return rc;
-    if ((rc = check_range("presence_penalty", s->presence_penalty, -2, 2, false, err))) return rc;
-    if ((rc = check_range("frequency_penalty", s->frequency_penalty, -2, 2, false, err))) return rc;
-    if ((rc = check_range("repetition_penalty", s->repetition_penalty, 0, 10, true, err))) return rc;
+    if ((rc = check_range("presence_penalty", s->presence_penalty, -GB_PENALTY_MAX, GB_PENALTY_MAX, false, err))) return rc;
+    if ((rc = check_range("frequency_penalty", s->frequency_penalty, -GB_PENALTY_MAX, GB_PENALTY_MAX, false, err))) return rc;
+    if ((rc = check_range("repetition_penalty", s->repetition_penalty, 0, GB_REPETITION_PENALTY_MAX, true, err))) return rc;
     if ((rc = check_range("logprobs", s->logprobs, -1, GB_TOP_LOGPROBS_MAX, false, err))) return rc;
     if (s->max_tokens == 0) return gb_fail(err, GB_EINVAL, "max_tokens is 0, but must be at least 1");
     if (s->min_tokens > s->max_tokens)

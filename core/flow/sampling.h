@@ -14,6 +14,9 @@ enum {
     GB_STOP_STRING_BYTES = 256,    /* of one stop string */
     GB_TOP_LOGPROBS_MAX = 20,
     GB_TOP_K_MAX = 1 << 20,
+    GB_TEMPERATURE_MAX = 100,
+    GB_PENALTY_MAX = 2,               /* presence and frequency: from -2 */
+    GB_REPETITION_PENALTY_MAX = 10,
 };
 
 typedef struct gb_sampling {

@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/flow/sampling.h"
 #include "core/model/json.h"
 #include "core/model/rope.h"
 
 static const char ARCHITECTURE[] = "Qwen3MoeForCausalLM";
-enum { SLIDING_WINDOW_DEFAULT = 4096 };    /* what the reference assumes when use_sliding_window stands alone */
+enum {
+    SLIDING_WINDOW_DEFAULT = 4096,    /* what the reference assumes when use_sliding_window stands alone */
+    POSITIONS_MIN = 2,                /* a prompt and a token to generate */
+};
 
 static const struct {
     const char *name;
@@ -101,7 +105,7 @@ static void parse_shape(gb_model_config *c, gb_fields *f)
     c->vocab = (uint32_t)gb_fields_need_int(f, "vocab_size", 1, GB_VOCAB_MAX);
     c->hidden = (uint32_t)gb_fields_need_int(f, "hidden_size", 1, GB_HIDDEN_MAX);
     c->layers = (uint32_t)gb_fields_need_int(f, "num_hidden_layers", 1, GB_LAYERS_MAX);
-    c->max_positions = (uint32_t)gb_fields_need_int(f, "max_position_embeddings", 1, GB_POSITIONS_MAX);
+    c->max_positions = (uint32_t)gb_fields_need_int(f, "max_position_embeddings", POSITIONS_MIN, GB_POSITIONS_MAX);
     c->norm_epsilon = (float)gb_fields_real(f, "rms_norm_eps", 1e-12, 0.1, 1e-6);
     c->tied_embeddings = gb_fields_bool(f, "tie_word_embeddings", false);
     parse_attention(c, f);
@@ -238,7 +242,8 @@ int gb_model_config_load(gb_model_config *config, const char *dir, gb_error *err
     return status;
 }
 
-int gb_generation_config_parse(gb_generation_config *generation, const char *json, size_t bytes, const char *name, gb_error *err)
+int gb_generation_config_parse(gb_generation_config *generation, const char *json, size_t bytes, const char *name, uint32_t vocab,
+                               gb_error *err)
 {
     gb_generation_config *g = generation;
     *g = (gb_generation_config){0};
@@ -251,21 +256,21 @@ int gb_generation_config_parse(gb_generation_config *generation, const char *jso
     g->has_do_sample = gb_fields_has(&f, "do_sample");
     g->do_sample = gb_fields_bool(&f, "do_sample", false);
     g->has_temperature = gb_fields_has(&f, "temperature");
-    g->temperature = gb_fields_real(&f, "temperature", 0, 100, 1);
+    g->temperature = gb_fields_real(&f, "temperature", 0, GB_TEMPERATURE_MAX, 1);
     g->has_top_p = gb_fields_has(&f, "top_p");
     g->top_p = gb_fields_real(&f, "top_p", 1e-9, 1, 1);
     g->has_top_k = gb_fields_has(&f, "top_k");
-    g->top_k = (int32_t)gb_fields_int(&f, "top_k", 0, INT32_MAX, 0);
+    g->top_k = (int32_t)gb_fields_int(&f, "top_k", 0, GB_TOP_K_MAX, 0);
     g->has_min_p = gb_fields_has(&f, "min_p");
     g->min_p = gb_fields_real(&f, "min_p", 0, 1, 0);
     g->has_repetition_penalty = gb_fields_has(&f, "repetition_penalty");
-    g->repetition_penalty = gb_fields_real(&f, "repetition_penalty", 1e-3, 1000, 1);
-    parse_end_ids(&f, INT32_MAX, g->end_ids, &g->n_end_ids);
+    g->repetition_penalty = gb_fields_real(&f, "repetition_penalty", 1e-3, GB_REPETITION_PENALTY_MAX, 1);
+    parse_end_ids(&f, (int64_t)vocab - 1, g->end_ids, &g->n_end_ids);
     json_decref(root);
     return f.status;
 }
 
-int gb_generation_config_load(gb_generation_config *generation, const char *dir, gb_error *err)
+int gb_generation_config_load(gb_generation_config *generation, const char *dir, uint32_t vocab, gb_error *err)
 {
     char *text, path[1024];
     size_t bytes;
@@ -277,7 +282,7 @@ int gb_generation_config_load(gb_generation_config *generation, const char *dir,
     }
     if (status) return status;
     snprintf(path, sizeof path, "%s/generation_config.json", dir);
-    status = gb_generation_config_parse(generation, text, bytes, path, err);
+    status = gb_generation_config_parse(generation, text, bytes, path, vocab, err);
     free(text);
     return status;
 }

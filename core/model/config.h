@@ -58,7 +58,8 @@ typedef struct gb_model_config {
     char architecture[64];
 } gb_model_config;
 
-/* generation_config.json: sampling defaults and end tokens. Absent fields keep their has_ flag false. */
+/* generation_config.json: sampling defaults, within the ranges that requests have, and end tokens. Absent fields keep their
+   has_ flag false. */
 typedef struct gb_generation_config {
     bool has_do_sample, do_sample, has_temperature, has_top_p, has_top_k, has_min_p, has_repetition_penalty;
     double temperature, top_p, min_p, repetition_penalty;
@@ -71,9 +72,10 @@ typedef struct gb_generation_config {
 int gb_model_config_load(gb_model_config *config, const char *dir, gb_error *err);
 int gb_model_config_parse(gb_model_config *config, const char *json, size_t bytes, const char *name, gb_error *err);
 
-/* Read DIR/generation_config.json; a missing file is fine (all absent). */
-int gb_generation_config_load(gb_generation_config *generation, const char *dir, gb_error *err);
-int gb_generation_config_parse(gb_generation_config *generation, const char *json, size_t bytes, const char *name, gb_error *err);
+/* Read DIR/generation_config.json; a missing file is fine (all absent). vocab = the model's: end tokens are below it. */
+int gb_generation_config_load(gb_generation_config *generation, const char *dir, uint32_t vocab, gb_error *err);
+int gb_generation_config_parse(gb_generation_config *generation, const char *json, size_t bytes, const char *name, uint32_t vocab,
+                               gb_error *err);
 
 /* Parameters in all and per token (embeddings and head counted once each when untied). */
 uint64_t gb_model_config_parameters(const gb_model_config *config);

@@ -10,7 +10,10 @@
 
 #include "core/base/status.h"
 
-enum { GB_TOKENIZER_TEXT_MAX = 32 * 1024 * 1024 };    /* bytes of one text */
+enum {
+    GB_TOKENIZER_TEXT_MAX = 32 * 1024 * 1024,    /* bytes of one text */
+    GB_TOKENIZER_TOKENS_PER_BYTE = 3,            /* at most: NFC can make a text so much longer, and each byte may be a token */
+};
 
 typedef struct gb_tokenizer gb_tokenizer;
 
@@ -22,7 +25,7 @@ void gb_tokenizer_free(gb_tokenizer *tokenizer);
 
 /* Encodes UTF-8 text (invalid bytes: GB_EFORMAT; more than GB_TOKENIZER_TEXT_MAX: GB_ETOOBIG). Special tokens written in the
    text are parsed, none are added; "" gives none. *n = tokens needed; at most capacity are written, and GB_EFULL is returned
-   when they do not fit. A text has at most 3 tokens a byte (NFC can make it so much longer). */
+   when they do not fit. A text of n bytes has at most n * GB_TOKENIZER_TOKENS_PER_BYTE tokens. */
 int gb_tokenizer_encode(const gb_tokenizer *tokenizer, const char *text, size_t bytes,
                         int32_t *tokens, size_t capacity, size_t *n, gb_error *err);
 

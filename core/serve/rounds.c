@@ -73,7 +73,8 @@ static void finish(gb_server *s, gb_live *live, const gb_verdict *verdict, gb_ti
 static void take_token(gb_server *s, gb_live *live, const gb_sampled *sampled, gb_time now)
 {
     if (sampled->token < 0 || (uint32_t)sampled->token >= s->options.vocab) {
-        gb_log(GB_LOG_ERROR, "round %llu: no token for a request that should have one (%d)", (unsigned long long)s->round_seq, sampled->token);
+        gb_log(GB_LOG_ERROR, "round %llu: a request gets no token (%d): its logits are no numbers, as with damaged weights, or every token is banned",
+               (unsigned long long)s->round_seq, sampled->token);
         gb_server_fail(s, live, GB_EINTERNAL, now);
         return;
     }

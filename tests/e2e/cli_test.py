@@ -148,6 +148,23 @@ class Generate(unittest.TestCase):
             self.assertEqual(done.returncode, 65)
             self.assertIn("--tokens", done.stderr.decode())
 
+    def test_text_that_normalizing_makes_longer_is_taken(self):
+        done = gimbal("generate", MODEL, "--prompt", "\U0001d160" * 3, "--max-tokens", "2", "--temperature", "0", "--kv-cache-memory", "64M")
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+
+    def test_no_tokens_to_generate_is_a_mistake(self):
+        for value, part in (("0", "at least 1"), ("-1", "--max-tokens"), ("9223372036854775808", "--max-tokens"), ("1.5", "--max-tokens")):
+            done = gimbal("generate", MODEL, "--prompt", "x", "--max-tokens", value, "--kv-cache-memory", "64M")
+            self.assertEqual(done.returncode, 64, done.stderr.decode())
+            self.assertIn(part, done.stderr.decode())
+
+    def test_weights_that_are_no_numbers_end_the_request_not_the_program(self):
+        with Model() as model:
+            model.edit_data("model.norm.weight", lambda data: b"\xff\x7f" * (len(data) // 2))
+            done = gimbal("generate", model.directory, *QUESTION)
+            self.assertEqual(done.returncode, 70)
+            self.assertIn("damaged weights", done.stderr.decode())
+
     def test_wrong_prompts_are_refused_with_figures(self):
         for args, part in ((["--prompt", ""], "no prompt"), (["--tokens", "1 x"], "token ids"), (["--tokens", "4096"], "4096"),
                            (["--tokens", "-5"], "token ids"), (["--tokens", "1 " * 3000], "3000 tokens")):
@@ -207,6 +224,13 @@ class BadModels(unittest.TestCase):
             with self.subTest(part), Model() as model:
                 model.edit_json("config.json", change)
                 self.refused(model.directory, "config.json", part)
+
+    def test_generation_config_that_no_request_could_have(self):
+        for key, value in (("temperature", 101), ("top_p", 0), ("top_k", 2 ** 31 - 1), ("min_p", 2), ("repetition_penalty", 50), ("eos_token_id", 4096),
+                           ("eos_token_id", [-1]), ("do_sample", "yes")):
+            with self.subTest(key), Model() as model:
+                model.edit_json("generation_config.json", lambda config: config.__setitem__(key, value))
+                self.refused(model.directory, "generation_config.json", key)
 
     def test_config_that_is_no_json(self):
         for data in (b"", b"{", b"[]", b"\xff\xfe", b"[" * 100000, b'{"hidden_size": 1, "hidden_size": 2}'):

@@ -3,7 +3,10 @@
 #include <math.h>
 
 #include "core/base/assert.h"
+#include "core/flow/sampling.h"
 #include "core/model/config.h"
+
+enum { VOCAB = 4096 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,6 +30,22 @@ static void check_config(const gb_model_config *c)
     for (uint32_t i = 0; i < c->head_dim / 2; i++) GB_ASSERT(isfinite(inv_freq[i]));
 }
 
+/* Defaults that were accepted are accepted from requests, too. */
+static void check_generation(const gb_generation_config *g)
+{
+    gb_sampling s;
+    gb_error err = {0};
+    gb_sampling_default(&s);
+    s.temperature = (float)g->temperature;
+    s.top_p = (float)g->top_p;
+    s.min_p = (float)g->min_p;
+    s.top_k = g->top_k;
+    s.repetition_penalty = (float)g->repetition_penalty;
+    GB_ASSERT(gb_sampling_check(&s, &err) == GB_OK);
+    GB_ASSERT(g->n_end_ids <= GB_END_IDS_MAX);
+    for (uint32_t i = 0; i < g->n_end_ids; i++) GB_ASSERT(g->end_ids[i] >= 0 && g->end_ids[i] < VOCAB);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     gb_model_config config;
@@ -35,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!gb_model_config_parse(&config, (const char *)data, size, "config.json", &err)) check_config(&config);
     else GB_ASSERT(err.text[0]);
     err.text[0] = '\0';
-    if (gb_generation_config_parse(&generation, (const char *)data, size, "generation_config.json", &err)) GB_ASSERT(err.text[0]);
-    else GB_ASSERT(generation.n_end_ids <= GB_END_IDS_MAX && generation.temperature >= 0 && generation.top_p > 0);
+    if (gb_generation_config_parse(&generation, (const char *)data, size, "generation_config.json", VOCAB, &err)) GB_ASSERT(err.text[0]);
+    else check_generation(&generation);
     return 0;
 }

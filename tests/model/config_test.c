@@ -208,6 +208,7 @@ static void numbers_that_do_not_fit_each_other_are_refused(void)
 {
     check_refused(GB_EFORMAT, "\"num_key_value_heads\":3", "num_attention_heads 4 is not a multiple of num_key_value_heads 3");
     check_refused(GB_EFORMAT, "\"num_experts_per_tok\":9", "num_experts_per_tok is 9; it must be a whole number between 1 and 8");
+    check_refused(GB_EFORMAT, "\"max_position_embeddings\":1", "max_position_embeddings is 1; it must be a whole number between 2 and");
     check_refused(GB_EFORMAT, "\"head_dim\":15", "head_dim is 15; it must be even");
     check_refused(GB_EFORMAT, "\"head_dim\":null,\"num_attention_heads\":6", "head_dim is missing");
     check_refused(GB_EFORMAT, "\"mlp_only_layers\":[4]", "mlp_only_layers is 4");
@@ -361,19 +362,19 @@ static void parameters_are_counted_whole_and_per_token(void)
 
 static int parse_generation(gb_generation_config *g, const char *text, gb_error *err)
 {
-    return gb_generation_config_parse(g, text, strlen(text), "generation_config.json", err);
+    return gb_generation_config_parse(g, text, strlen(text), "generation_config.json", 4096, err);
 }
 
 static void generation_defaults_are_read_and_absent_ones_marked(void)
 {
     gb_generation_config g;
     gb_error err = {0};
-    CHECK_EQ(gb_generation_config_load(&g, check_path("examples/models/tiny-moe"), &err), GB_OK);
+    CHECK_EQ(gb_generation_config_load(&g, check_path("examples/models/tiny-moe"), 4096, &err), GB_OK);
     CHECK(g.has_do_sample && !g.do_sample && !g.has_temperature && !g.has_top_p && !g.has_top_k && !g.has_min_p && !g.has_repetition_penalty);
     CHECK_EQ(g.n_end_ids, 2);
     CHECK_EQ(g.end_ids[0], 4095);
     CHECK_EQ(g.end_ids[1], 4093);
-    CHECK_EQ(gb_generation_config_load(&g, check_path("tests/golden/plain"), &err), GB_OK);
+    CHECK_EQ(gb_generation_config_load(&g, check_path("tests/golden/plain"), 4096, &err), GB_OK);
     CHECK(!g.has_do_sample && g.n_end_ids == 0);
     CHECK_STR(err.text, "");
     CHECK_EQ(parse_generation(&g, "{\"do_sample\":true,\"temperature\":0.6,\"top_p\":0.95,\"top_k\":20,\"min_p\":0.1,"
@@ -395,7 +396,9 @@ static void absurd_generation_defaults_are_refused_by_name(void)
         {"{\"temperature\":-1}", "temperature is -1"}, {"{\"top_p\":1.5}", "top_p is 1.5"}, {"{\"top_k\":-1}", "top_k is -1"},
         {"{\"top_k\":2.5}", "top_k is 2.5"}, {"{\"min_p\":2}", "min_p is 2"}, {"{\"repetition_penalty\":0}", "repetition_penalty is 0"},
         {"{\"eos_token_id\":-1}", "eos_token_id is -1"}, {"{\"eos_token_id\":\"x\"}", "eos_token_id is a string"},
-        {"{\"do_sample\":0}", "do_sample is a number"},
+        {"{\"do_sample\":0}", "do_sample is a number"}, {"{\"eos_token_id\":4096}", "eos_token_id is 4096; it must be a whole number between 0 and 4095"},
+        {"{\"temperature\":101}", "temperature is 101"}, {"{\"top_k\":1048577}", "top_k is 1048577"},
+        {"{\"repetition_penalty\":11}", "repetition_penalty is 11"},
         {"{\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "more than 16 ids"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {

@@ -9,46 +9,21 @@
 
 #include "bindings/lua/embedded.h"
 #include "bindings/lua/lua_file.h"
-#include "bindings/lua/lua_policy.h"
+#include "bindings/lua/lua_host_parts.h"
 #include "core/base/assert.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 #include "core/base/sha256.h"
 
-enum { CHUNK_BYTES = 256 };    /* of the name that errors give a file */
-
-typedef struct version {
-    uint32_t number;
-    char name[GB_LUA_NAME_MAX + 1];
-    char chunk[CHUNK_BYTES];
-    char sha256[GB_SHA256_HEX + 1];
-    bool hooks[GB_HOOKS];        /* kept by the load */
-    bool builtin;
-    char *source;
-    size_t bytes;
-    gb_lua_policy *policy;       /* NULL: retired */
-    uint64_t last_used;          /* by host->uses; the coldest VM goes first */
-    gb_lua_counts counts;
-} version;
-
-struct gb_lua_host {
-    gb_server *server;
-    uint64_t seed, uses;
-    uint32_t next_number;
-    uint32_t n_versions;
-    version *versions[GB_LUA_VERSIONS_MAX];    /* in order of number */
-    uint32_t active[GB_HOOKS];                 /* number, or 0 for the built-in */
-};
-
 const char *gb_lua_state_name(gb_lua_state state)
 {
-    static const char *const names[] = {"ready", "active", "retired"};
+    static const char *const names[] = {"ready", "active", "standby", "retired", "quarantined"};
     return names[state];
 }
 
 /* ---- looking up ---- */
 
-static version *find(const gb_lua_host *host, uint32_t number)
+gb_lua_version *gb_lua_host_find_version(const gb_lua_host *host, uint32_t number)
 {
     for (uint32_t i = 0; i < host->n_versions; i++) {
         if (host->versions[i]->number == number) return host->versions[i];
@@ -56,7 +31,7 @@ static version *find(const gb_lua_host *host, uint32_t number)
     return NULL;
 }
 
-static version *find_newest(const gb_lua_host *host, const char *name)
+static gb_lua_version *find_newest(const gb_lua_host *host, const char *name)
 {
     for (uint32_t i = host->n_versions; i-- > 0;) {
         if (strcmp(host->versions[i]->name, name) == 0) return host->versions[i];
@@ -64,16 +39,7 @@ static version *find_newest(const gb_lua_host *host, const char *name)
     return NULL;
 }
 
-static bool is_active(const gb_lua_host *host, const version *v)
-{
-    for (int hook = 0; hook < GB_HOOKS; hook++) {
-        if (host->active[hook] == v->number) return true;
-    }
-    return false;
-}
-
-/* GB_HOOKS stands for all of them. */
-static int parse_hook(int *hook, const char *name, gb_error *err)
+int gb_lua_host_parse_hook(int *hook, const char *name, gb_error *err)
 {
     *hook = GB_HOOKS;
     if (!name) return GB_OK;
@@ -83,7 +49,7 @@ static int parse_hook(int *hook, const char *name, gb_error *err)
     return gb_fail(err, GB_EINVAL, "\"%.64s\" is no hook; hooks are select_engine and order_queue", name);
 }
 
-static int unknown_version(uint32_t number, gb_error *err)
+int gb_lua_host_unknown(uint32_t number, gb_error *err)
 {
     return gb_fail(err, GB_ENOTFOUND, "there is no policy version %u; policy_list shows them all", number);
 }
@@ -99,7 +65,7 @@ static int unknown_name(const gb_lua_host *host, const char *name, gb_error *err
 
 /* ---- versions ---- */
 
-static void free_version(version *v)
+static void free_version(gb_lua_version *v)
 {
     if (!v) return;
     gb_lua_policy_free(v->policy);
@@ -108,14 +74,14 @@ static void free_version(version *v)
 }
 
 /* The seed of gimbal.random depends on the script, not on what was loaded before it. */
-static uint64_t seed_of(const gb_lua_host *host, const version *v)
+static uint64_t seed_of(const gb_lua_host *host, const gb_lua_version *v)
 {
     char digits[17];
     snprintf(digits, sizeof digits, "%.16s", v->sha256);
     return gb_mix64(host->seed ^ strtoull(digits, NULL, 16));
 }
 
-static int build(gb_lua_host *host, version *v, gb_error *err)
+static int build(gb_lua_host *host, gb_lua_version *v, gb_error *err)
 {
     const gb_server_options *options = gb_server_options_get(host->server);
     gb_lua_script script = {.chunk = v->chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
@@ -124,7 +90,12 @@ static int build(gb_lua_host *host, version *v, gb_error *err)
     script.vm.seed = seed_of(host, v);
     script.vm.stale_after_ns = (double)options->stale_after;
     script.vm.aging_ns = (double)options->aging;
-    return gb_lua_policy_new(&v->policy, &script, &v->counts, err);
+    int status = gb_lua_policy_new(&v->policy, &script, &v->counts, err);
+    if (status) return status;
+    gb_lua_policy_label(v->policy, v->name, v->number);
+    for (uint32_t i = 0; i < v->n_settings && !status; i++)
+        status = gb_lua_policy_set_param(v->policy, v->settings[i].name, &v->settings[i].value, err);
+    return status;
 }
 
 static void forget(gb_lua_host *host, uint32_t index)
@@ -137,19 +108,18 @@ static void forget(gb_lua_host *host, uint32_t index)
 static void make_room(gb_lua_host *host)
 {
     for (uint32_t i = 0; host->n_versions == GB_LUA_VERSIONS_MAX; i++) {
-        if (!host->versions[i]->builtin && !is_active(host, host->versions[i])) forget(host, i);
+        if (!host->versions[i]->builtin && !gb_lua_host_holds(host, host->versions[i])) forget(host, i);
     }
 }
 
-/* Keeps the VMs that decide and the GB_LUA_WARM_MAX most recent others. */
-static void retire_the_coldest(gb_lua_host *host)
+void gb_lua_host_retire(gb_lua_host *host)
 {
     for (;;) {
-        version *coldest = NULL;
+        gb_lua_version *coldest = NULL;
         uint32_t warm = 0;
         for (uint32_t i = 0; i < host->n_versions; i++) {
-            version *v = host->versions[i];
-            if (!v->policy || is_active(host, v)) continue;
+            gb_lua_version *v = host->versions[i];
+            if (!v->policy || gb_lua_host_holds(host, v)) continue;
             warm++;
             if (!coldest || v->last_used < coldest->last_used) coldest = v;
         }
@@ -181,9 +151,9 @@ static void name_of_file(char *name, size_t capacity, const char *chunk)
     if (n > 4 && strcmp(name + n - 4, ".lua") == 0) name[n - 4] = 0;
 }
 
-static int name_version(version *v, const char *name, gb_error *err)
+static int name_version(gb_lua_version *v, const char *name, gb_error *err)
 {
-    char chosen[CHUNK_BYTES];
+    char chosen[GB_LUA_CHUNK_BYTES];
     const char *own = gb_lua_policy_name(v->policy);
     if (name || *own) snprintf(chosen, sizeof chosen, "%s", name ? name : own);
     else name_of_file(chosen, sizeof chosen, v->chunk);
@@ -197,7 +167,7 @@ static int name_version(version *v, const char *name, gb_error *err)
 
 /* ---- loading ---- */
 
-static int keep_hooks(version *v, int only, gb_error *err)
+static int keep_hooks(gb_lua_version *v, int only, gb_error *err)
 {
     for (int hook = 0; hook < GB_HOOKS; hook++)
         v->hooks[hook] = gb_lua_policy_has(v->policy, (gb_hook)hook) && (only == GB_HOOKS || only == hook);
@@ -206,16 +176,16 @@ static int keep_hooks(version *v, int only, gb_error *err)
 }
 
 /* The end of a path tells more than its beginning. */
-static void set_chunk(char out[CHUNK_BYTES], const char *chunk)
+static void set_chunk(char out[GB_LUA_CHUNK_BYTES], const char *chunk)
 {
     size_t n = strlen(chunk);
-    if (n < CHUNK_BYTES) memcpy(out, chunk, n + 1);
-    else snprintf(out, CHUNK_BYTES, "...%s", chunk + n - (CHUNK_BYTES - 4));
+    if (n < GB_LUA_CHUNK_BYTES) memcpy(out, chunk, n + 1);
+    else snprintf(out, GB_LUA_CHUNK_BYTES, "...%s", chunk + n - (GB_LUA_CHUNK_BYTES - 4));
 }
 
-static int new_version(version **out, const char *chunk, const char *source, size_t bytes, gb_error *err)
+static int new_version(gb_lua_version **out, const char *chunk, const char *source, size_t bytes, gb_error *err)
 {
-    version *v = calloc(1, sizeof *v);
+    gb_lua_version *v = calloc(1, sizeof *v);
     if (!v || !(v->source = malloc(bytes + 1))) {
         free_version(v);
         return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
@@ -229,27 +199,26 @@ static int new_version(version **out, const char *chunk, const char *source, siz
     return GB_OK;
 }
 
-static void add_version(gb_lua_host *host, version *v)
+static void add_version(gb_lua_host *host, gb_lua_version *v)
 {
     make_room(host);
     v->number = host->next_number++;
     v->last_used = ++host->uses;
     host->versions[host->n_versions++] = v;
     gb_lua_policy_label(v->policy, v->name, v->number);
-    retire_the_coldest(host);
+    gb_lua_host_retire(host);
 }
 
-int gb_lua_host_load(gb_lua_host *host, uint32_t *number, const char *hook, const char *name, const char *chunk,
-                     const char *source, size_t bytes, gb_error *err)
+static int load(gb_lua_host *host, gb_lua_version **out, const char *hook, const char *name, const char *chunk, const char *source,
+                size_t bytes, gb_error *err)
 {
-    if (!chunk) chunk = "policy";
     int only;
-    int status = parse_hook(&only, hook, err);
+    int status = gb_lua_host_parse_hook(&only, hook, err);
     if (status) return status;
     if (bytes > GB_LUA_SOURCE_MAX)
         return gb_fail(err, GB_ETOOBIG, "%s has %zu bytes; a policy has at most %d", chunk, bytes, GB_LUA_SOURCE_MAX);
     if ((status = gb_lua_text_check(chunk, source, bytes, err))) return status;
-    version *v = NULL;
+    gb_lua_version *v = NULL;
     if ((status = new_version(&v, chunk, source, bytes, err))) return status;
     status = build(host, v, err);
     if (!status) status = keep_hooks(v, only, err);
@@ -259,8 +228,25 @@ int gb_lua_host_load(gb_lua_host *host, uint32_t *number, const char *hook, cons
         return status;
     }
     add_version(host, v);
-    *number = v->number;
+    *out = v;
     return GB_OK;
+}
+
+int gb_lua_host_put(gb_lua_host *host, uint32_t *number, const char *name, const char *chunk, const char *source, size_t bytes,
+                    const gb_lua_change *change, gb_error *err)
+{
+    gb_lua_version *v = NULL;
+    int status = load(host, &v, change->hook, name, chunk ? chunk : "policy", source, bytes, err);
+    if (status) return status;
+    *number = v->number;
+    gb_lua_host_tell(host, GB_LUA_EVENT_LOAD, v, change, "policy %s v%u is loaded from %s", v->name, v->number, v->chunk);
+    return GB_OK;
+}
+
+int gb_lua_host_load(gb_lua_host *host, uint32_t *number, const char *hook, const char *name, const char *chunk, const char *source,
+                     size_t bytes, gb_error *err)
+{
+    return gb_lua_host_put(host, number, name, chunk, source, bytes, &(gb_lua_change){.hook = hook}, err);
 }
 
 int gb_lua_host_load_file(gb_lua_host *host, uint32_t *number, const char *hook, const char *path, gb_error *err)
@@ -299,9 +285,9 @@ static int load_entry(gb_lua_host *host, const char *dir, const char *real_dir, 
     int status = check_stays_inside(real_dir, path, err);
     if (!status) status = gb_lua_host_load_file(host, &number, NULL, path, err);
     if (status) return status;
-    const version *v = find(host, number);
+    const gb_lua_version *v = gb_lua_host_find_version(host, number);
     for (uint32_t i = 0; i < host->n_versions; i++) {
-        const version *other = host->versions[i];
+        const gb_lua_version *other = host->versions[i];
         if (other->number >= first && other != v && strcmp(other->name, v->name) == 0)
             return gb_fail(err, GB_EEXIST, "%s and %s both make a policy named %s; rename one", other->chunk, path, v->name);
     }
@@ -329,74 +315,25 @@ int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err)
 
 /* ---- deciding ---- */
 
-static void hand_over(gb_lua_host *host, gb_hook hook, version *v)
-{
-    gb_policy policy = {.name = v->name, .version = v->number, .self = v->policy};
-    if (hook == GB_HOOK_SELECT) policy.select_engine = gb_lua_policy_select;
-    else policy.order_queue = gb_lua_policy_order;
-    gb_server_set_policy(host->server, hook, &policy);
-    host->active[hook] = v->number;
-    gb_log(GB_LOG_INFO, "policy %s v%u decides %s (sha256 %.12s)", v->name, v->number, gb_hook_name(hook), v->sha256);
-}
-
-static int wake(gb_lua_host *host, version *v, gb_error *err)
+int gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err)
 {
     v->last_used = ++host->uses;
-    if (v->policy) return GB_OK;
-    int status = build(host, v, err);
-    if (!status) gb_lua_policy_label(v->policy, v->name, v->number);
-    return status;
+    return v->policy ? GB_OK : build(host, v, err);
 }
 
-static int has_no(const version *v, int hook, gb_error *err)
+int gb_lua_host_lacks(const gb_lua_version *v, int hook, gb_error *err)
 {
     return gb_fail(err, GB_EINVAL, "policy %s v%u has no %s", v->name, v->number, gb_hook_name((gb_hook)hook));
 }
 
-static int activate(gb_lua_host *host, int only, version *v, gb_error *err)
-{
-    if (only != GB_HOOKS && !v->hooks[only]) return has_no(v, only, err);
-    int status = wake(host, v, err);
-    if (status) return status;
-    for (int hook = 0; hook < GB_HOOKS; hook++) {
-        if (v->hooks[hook] && (only == GB_HOOKS || only == hook)) hand_over(host, (gb_hook)hook, v);
-    }
-    retire_the_coldest(host);
-    return GB_OK;
-}
-
-int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t number, gb_error *err)
-{
-    int only;
-    int status = parse_hook(&only, hook, err);
-    if (status) return status;
-    version *v = find(host, number);
-    return v ? activate(host, only, v, err) : unknown_version(number, err);
-}
-
-int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err)
-{
-    int only;
-    int status = parse_hook(&only, hook, err);
-    if (status) return status;
-    for (int h = 0; h < GB_HOOKS; h++) {
-        if (only != GB_HOOKS && only != h) continue;
-        gb_server_set_policy(host->server, (gb_hook)h, NULL);
-        if (host->active[h]) gb_log(GB_LOG_INFO, "the built-in policy decides %s", gb_hook_name((gb_hook)h));
-        host->active[h] = 0;
-    }
-    retire_the_coldest(host);
-    return GB_OK;
-}
-
 int gb_lua_host_try(gb_lua_host *host, uint32_t number, gb_lua_snapshot *snapshot, gb_lua_trial *trial, gb_error *err)
 {
-    version *v = find(host, number);
-    if (!v) return unknown_version(number, err);
-    if (!v->hooks[snapshot->hook]) return has_no(v, snapshot->hook, err);
-    int status = wake(host, v, err);
+    gb_lua_version *v = gb_lua_host_find_version(host, number);
+    if (!v) return gb_lua_host_unknown(number, err);
+    if (!v->hooks[snapshot->hook]) return gb_lua_host_lacks(v, snapshot->hook, err);
+    int status = gb_lua_host_wake(host, v, err);
     if (status) return status;
-    retire_the_coldest(host);
+    gb_lua_host_retire(host);
     gb_lua_policy_try(v->policy, snapshot, trial);
     return GB_OK;
 }
@@ -408,19 +345,19 @@ static bool is_path(const char *text)
 }
 
 /* A file named for two hooks becomes one version, and one VM. */
-static version *find_same(gb_lua_host *host, const char *path, const gb_lua_text *text)
+static gb_lua_version *find_same(gb_lua_host *host, const char *path, const gb_lua_text *text)
 {
-    char sha256[GB_SHA256_HEX + 1], chunk[CHUNK_BYTES];
+    char sha256[GB_SHA256_HEX + 1], chunk[GB_LUA_CHUNK_BYTES];
     set_chunk(chunk, path);
     gb_sha256_hex(sha256, text->data, text->bytes);
     for (uint32_t i = host->n_versions; i-- > 0;) {
-        version *v = host->versions[i];
+        gb_lua_version *v = host->versions[i];
         if (strcmp(v->sha256, sha256) == 0 && strcmp(v->chunk, chunk) == 0) return v;
     }
     return NULL;
 }
 
-static int version_of_file(gb_lua_host *host, version **out, const char *path, gb_error *err)
+static int version_of_file(gb_lua_host *host, gb_lua_version **out, const char *path, gb_error *err)
 {
     gb_lua_text text;
     int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
@@ -428,7 +365,7 @@ static int version_of_file(gb_lua_host *host, version **out, const char *path, g
     uint32_t number = 0;
     *out = find_same(host, path, &text);
     if (!*out) status = gb_lua_host_load(host, &number, NULL, NULL, path, text.data, text.bytes, err);
-    if (number) *out = find(host, number);
+    if (number) *out = gb_lua_host_find_version(host, number);
     gb_lua_text_free(&text);
     return status;
 }
@@ -436,13 +373,11 @@ static int version_of_file(gb_lua_host *host, version **out, const char *path, g
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err)
 {
     if (strcmp(name_or_path, "builtin") == 0) return gb_lua_host_builtin(host, hook, err);
-    int only;
-    int status = parse_hook(&only, hook, err);
-    if (status) return status;
-    version *v = find_newest(host, name_or_path);
+    int status = GB_OK;
+    gb_lua_version *v = find_newest(host, name_or_path);
     if (!v && !is_path(name_or_path)) return unknown_name(host, name_or_path, err);
     if (!v) status = version_of_file(host, &v, name_or_path, err);
-    return status ? status : activate(host, only, v, err);
+    return status ? status : gb_lua_host_activate(host, hook, v->number, err);
 }
 
 /* ---- life ---- */
@@ -454,10 +389,10 @@ static int load_shipped(gb_lua_host *host, gb_error *err)
     for (unsigned i = 0; i < gb_embedded_count; i++) {
         const gb_embedded_file *file = &gb_embedded_files[i];
         if (strncmp(file->name, "lua/policies/", 13) != 0) continue;
-        uint32_t number;
-        int status = gb_lua_host_load(host, &number, NULL, NULL, file->name, file->data, file->bytes, err);
+        gb_lua_version *v = NULL;
+        int status = load(host, &v, NULL, NULL, file->name, file->data, file->bytes, err);
         if (status) return status;
-        find(host, number)->builtin = true;
+        v->builtin = true;
     }
     return GB_OK;
 }
@@ -469,6 +404,12 @@ int gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_erro
     host->server = server;
     host->seed = seed;
     host->next_number = 1;
+    host->log = gb_lua_log_new();
+    for (int hook = 0; hook < GB_HOOKS; hook++) host->seats[hook].since = GB_NEVER;
+    if (!host->log) {
+        gb_lua_host_free(host);
+        return gb_fail(err, GB_ENOMEM, "out of memory for the policy host");
+    }
     int status = load_shipped(host, err);
     if (status) {
         gb_lua_host_free(host);
@@ -483,16 +424,26 @@ void gb_lua_host_free(gb_lua_host *host)
     if (!host) return;
     for (int hook = 0; hook < GB_HOOKS; hook++) gb_server_set_policy(host->server, (gb_hook)hook, NULL);
     while (host->n_versions) forget(host, host->n_versions - 1);
+    gb_lua_log_free(host->log);
+    free(host->window.tokens);
     free(host);
 }
 
 /* ---- looking in ---- */
 
-static void fill_info(const gb_lua_host *host, const version *v, gb_lua_info *info)
+static gb_lua_state state_of(const gb_lua_host *host, const gb_lua_version *v)
+{
+    if (gb_lua_host_decides(host, v)) return GB_LUA_ACTIVE;
+    if (gb_lua_host_is_quarantined(host, v)) return GB_LUA_QUARANTINED;
+    if (gb_lua_host_holds(host, v)) return GB_LUA_STANDBY;
+    return v->policy ? GB_LUA_READY : GB_LUA_RETIRED;
+}
+
+static void fill_info(const gb_lua_host *host, const gb_lua_version *v, gb_lua_info *info)
 {
     *info = (gb_lua_info){
         .version = v->number,
-        .state = is_active(host, v) ? GB_LUA_ACTIVE : v->policy ? GB_LUA_READY : GB_LUA_RETIRED,
+        .state = state_of(host, v),
         .builtin = v->builtin,
         .calls = v->counts.calls,
         .nils = v->counts.nils,
@@ -500,7 +451,8 @@ static void fill_info(const gb_lua_host *host, const version *v, gb_lua_info *in
     };
     for (int hook = 0; hook < GB_HOOKS; hook++) {
         info->hooks[hook] = v->hooks[hook];
-        info->active[hook] = host->active[hook] == v->number;
+        info->active[hook] = host->seats[hook].active == v;
+        info->standby[hook] = host->seats[hook].has_standby && host->seats[hook].standby == v;
     }
     memcpy(info->name, v->name, sizeof info->name);
     memcpy(info->sha256, v->sha256, sizeof info->sha256);
@@ -520,26 +472,22 @@ int gb_lua_host_info(const gb_lua_host *host, uint32_t index, gb_lua_info *info)
 
 int gb_lua_host_find(const gb_lua_host *host, uint32_t number, gb_lua_info *info)
 {
-    const version *v = find(host, number);
+    const gb_lua_version *v = gb_lua_host_find_version(host, number);
     if (!v) return GB_ENOTFOUND;
     fill_info(host, v, info);
     return GB_OK;
 }
 
-uint32_t gb_lua_host_active(const gb_lua_host *host, gb_hook hook) { return host->active[hook]; }
+uint32_t gb_lua_host_active(const gb_lua_host *host, gb_hook hook)
+{
+    const gb_lua_version *v = host->seats[hook].active;
+    return v ? v->number : 0;
+}
 
 const char *gb_lua_host_source(const gb_lua_host *host, uint32_t number, size_t *bytes)
 {
-    const version *v = find(host, number);
+    const gb_lua_version *v = gb_lua_host_find_version(host, number);
     if (!v) return NULL;
     if (bytes) *bytes = v->bytes;
     return v->source;
-}
-
-void gb_lua_host_idle(gb_lua_host *host)
-{
-    for (int hook = 0; hook < GB_HOOKS; hook++) {
-        const version *v = host->active[hook] ? find(host, host->active[hook]) : NULL;
-        if (v) gb_lua_vm_idle(gb_lua_policy_vm(v->policy));
-    }
 }

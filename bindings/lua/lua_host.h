@@ -8,15 +8,16 @@
 
 #include <stddef.h>
 
-#include "bindings/lua/lua_fault.h"
-#include "bindings/lua/lua_snapshot.h"
+#include "bindings/lua/lua_log.h"
 #include "bindings/lua/lua_trial.h"
+#include "bindings/lua/lua_value.h"
 #include "core/serve/server.h"
 
 enum {
     GB_LUA_SOURCE_MAX = 256 * 1024,    /* bytes of one policy file */
     GB_LUA_VERSIONS_MAX = 256,         /* kept; then the oldest that does not decide is forgotten */
-    GB_LUA_WARM_MAX = 4,               /* versions that do not decide, but keep their VM ready */
+    GB_LUA_WARM_MAX = 4,               /* versions that neither decide nor stand by, but keep their VM ready */
+    GB_LUA_QUARANTINE_MAX = 64,        /* digests of failed scripts that are remembered */
 };
 
 typedef struct gb_lua_host gb_lua_host;
@@ -24,10 +25,12 @@ typedef struct gb_lua_host gb_lua_host;
 typedef enum gb_lua_state {
     GB_LUA_READY,      /* has a VM and can decide at once */
     GB_LUA_ACTIVE,     /* decides for at least one hook */
+    GB_LUA_STANDBY,    /* decided before the active one, and can be gone back to at once */
     GB_LUA_RETIRED,    /* only its source is kept; activating it builds a VM again */
+    GB_LUA_QUARANTINED,    /* failed too often: nothing activates it again but an operator who insists */
 } gb_lua_state;
 
-const char *gb_lua_state_name(gb_lua_state state);    /* "ready", "active", "retired" */
+const char *gb_lua_state_name(gb_lua_state state);    /* "ready", "active", "standby", "retired", "quarantined" */
 
 typedef struct gb_lua_info {
     uint32_t version;                  /* 1.. in order of loading, unique in the host */
@@ -35,6 +38,7 @@ typedef struct gb_lua_info {
     char sha256[65];                   /* of the source, hex */
     bool hooks[GB_HOOKS];              /* which the script has (and the load kept) */
     bool active[GB_HOOKS];             /* for which it decides now */
+    bool standby[GB_HOOKS];            /* for which a rollback goes back to it */
     gb_lua_state state;
     bool builtin;                      /* shipped with gimbal */
     uint64_t calls, nils, faults;
@@ -51,22 +55,53 @@ const char *gb_lua_host_prepare(void);
 int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);
 void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
 
+/* What an operator wants to change, and who that is. Zeros: every hook of the version, whatever decides now, without force. */
+typedef struct gb_lua_change {
+    const char *hook;                       /* NULL = every hook that the version has */
+    const uint64_t *expected_generation;    /* refuse when something has changed since; NULL = do not look */
+    bool force;                             /* a quarantined script too, and without the old one's state */
+    const char *who;                        /* "unix socket", "tcp", "signal"; NULL = "start" */
+    gb_time now;                            /* 0 = the latest that the host was told */
+} gb_lua_change;
+
 /* Compiles and probes a script; the active policies are untouched. name NULL = the script's own, else the file name of chunk
    without .lua; hook NULL = all hooks of the script; chunk is how errors name it, NULL = "policy". Returns 0 and *version;
    GB_EPOLICY, GB_ETOOBIG, GB_EINVAL with file:line and remedy. */
 int gb_lua_host_load(gb_lua_host *host, uint32_t *version, const char *hook, const char *name, const char *chunk,
                      const char *source, size_t bytes, gb_error *err);
+/* The same, with the hook and who in change. */
+int gb_lua_host_put(gb_lua_host *host, uint32_t *version, const char *name, const char *chunk, const char *source, size_t bytes,
+                    const gb_lua_change *change, gb_error *err);
 int gb_lua_host_load_file(gb_lua_host *host, uint32_t *version, const char *hook, const char *path, gb_error *err);
 /* Every *.lua of a directory in order of file names, all of them or none. GB_EEXIST when two files make policies of one name,
    GB_EINVAL when a link leads out of the directory. */
 int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err);
 
-/* Makes a version decide for one hook (NULL = every hook it has), between two decisions. */
+/* Counts the changes of what decides: activations, rollbacks, quarantines, params. */
+uint64_t gb_lua_host_generation(const gb_lua_host *host);
+
+/* Makes a version decide, between two decisions; 0 = the C built-in. The version before stands by. When both scripts know how, the
+   state of the old (export) goes to the new (import): if either fails, the old goes on. GB_EVERSION when the generation is not the
+   expected one, GB_ENOTFOUND, GB_EINVAL for a hook that it lacks, GB_EPOLICY for a quarantined script or refused state. */
+int gb_lua_host_switch(gb_lua_host *host, uint32_t version, const gb_lua_change *change, gb_error *err);
+/* Back to what decided before, at once and with the state it had. Again = forward. GB_ENOTFOUND when nothing did, GB_EVERSION. */
+int gb_lua_host_rollback(gb_lua_host *host, const gb_lua_change *change, gb_error *err);
+/* Changes a param of a version while it runs. GB_ENOTFOUND with the nearest name, GB_EINVAL for another type, GB_EVERSION. */
+int gb_lua_host_set(gb_lua_host *host, uint32_t version, const char *param, const gb_lua_value *value, const gb_lua_change *change, gb_error *err);
+/* The params of a version in order of names. false: no more, or its VM is retired. */
+bool gb_lua_host_param(const gb_lua_host *host, uint32_t version, uint32_t index, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value);
+
+/* The short forms: by an operator at start. */
 int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t version, gb_error *err);
+int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err);    /* C decides again; NULL = all hooks */
 /* By name (newest version of it; "builtin" is the C policy) or path of a .lua file; used for --policy-select and
    --policy-order. GB_ENOTFOUND with the nearest name. */
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err);
-int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err);    /* C decides again; NULL = all hooks */
+
+/* Decisions, changes and faults so far. A fault of a hook is answered by the built-in; the third of one hook within 10 s, and the first
+   that is over its time, put the version into quarantine: its hooks go back to the version before, if that had decided for 60 s, else to
+   the built-in. Nothing activates a script of that digest again without force. */
+const gb_lua_log *gb_lua_host_log(const gb_lua_host *host);
 
 uint32_t    gb_lua_host_count(const gb_lua_host *host);
 int         gb_lua_host_info(const gb_lua_host *host, uint32_t index, gb_lua_info *info);          /* GB_ENOTFOUND */
@@ -80,7 +115,7 @@ const char *gb_lua_host_source(const gb_lua_host *host, uint32_t version, size_t
    here: trial has it. */
 int gb_lua_host_try(gb_lua_host *host, uint32_t version, gb_lua_snapshot *snapshot, gb_lua_trial *trial, gb_error *err);
 
-/* Between decisions, when the loop is idle: a step of garbage collection. */
-void gb_lua_host_idle(gb_lua_host *host);
+/* Between decisions, when the loop has time: shows scripts the window that has closed (on_window), and collects garbage. */
+void gb_lua_host_idle(gb_lua_host *host, gb_time now);
 
 #endif

@@ -10,9 +10,20 @@
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 
 /* Above the slots of the VM: the compiled file, then the hooks (nil when absent). */
-enum { SLOT_FILE = GB_LUA_TOP + 1, SLOT_SELECT, SLOT_ORDER, SLOTS = SLOT_ORDER };
+enum {
+    SLOT_FILE = GB_LUA_TOP + 1,
+    SLOT_SELECT,
+    SLOT_ORDER,
+    SLOT_ON_WINDOW,
+    SLOT_EXPORT,
+    SLOT_IMPORT,
+    SLOT_PARAMS,
+    SLOTS = SLOT_PARAMS,
+    CHECKED = SLOTS - SLOT_FILE + 1, /* results of the prelude's check: the name, then the slots after the file's */
+};
 
 struct gb_lua_policy {
     gb_lua_vm *vm;
@@ -26,7 +37,10 @@ struct gb_lua_policy {
 
 void gb_lua_budgets_default(gb_lua_budgets *budgets)
 {
-    *budgets = (gb_lua_budgets){.hooks = {[GB_HOOK_SELECT] = gb_ms(2), [GB_HOOK_ORDER] = gb_ms(5)}, .load = gb_ms(100)};
+    *budgets = (gb_lua_budgets){.hooks = {[GB_HOOK_SELECT] = gb_ms(2), [GB_HOOK_ORDER] = gb_ms(5)},
+                                .load = gb_ms(100),
+                                .carry = gb_ms(20),
+                                .window = gb_ms(5)};
 }
 
 /* ---- making ---- */
@@ -66,9 +80,9 @@ static int run_file(gb_lua_policy *policy, uint64_t seed, gb_error *err)
     if (!call_file(policy, 0, 1)) return refused(policy, err);
     lua_pushvalue(L, GB_LUA_CHECK);
     lua_insert(L, -2);
-    if (!call_file(policy, 1, 3)) return refused(policy, err);
-    if (lua_type(L, -3) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -3));
-    lua_remove(L, -3);
+    if (!call_file(policy, 1, CHECKED)) return refused(policy, err);
+    if (lua_type(L, -CHECKED) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -CHECKED));
+    lua_remove(L, -CHECKED);
     GB_ASSERT(lua_gettop(L) == SLOTS);
     policy->hooks[GB_HOOK_SELECT] = lua_isfunction(L, SLOT_SELECT);
     policy->hooks[GB_HOOK_ORDER] = lua_isfunction(L, SLOT_ORDER);
@@ -248,6 +262,172 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
     return answer;
+}
+
+/* ---- params ---- */
+
+static bool read_value(gb_lua_value *value, lua_State *L, int index)
+{
+    *value = (gb_lua_value){0};
+    switch (lua_type(L, index)) {
+    case LUA_TNUMBER:
+        value->type = GB_LUA_NUMBER;
+        value->number = lua_tonumber(L, index);
+        return true;
+    case LUA_TBOOLEAN:
+        value->type = GB_LUA_BOOLEAN;
+        value->boolean = lua_toboolean(L, index);
+        return true;
+    case LUA_TSTRING:
+        value->type = GB_LUA_TEXT;
+        snprintf(value->text, sizeof value->text, "%s", lua_tostring(L, index));
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The smallest name above `after` (NULL: of all), with its value. */
+static bool param_after(lua_State *L, const char *after, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value)
+{
+    const char *best = NULL;
+    if (!lua_istable(L, SLOT_PARAMS)) return false;
+    lua_pushnil(L);
+    while (lua_next(L, SLOT_PARAMS)) {
+        gb_lua_value candidate;
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
+        if (key && strlen(key) <= GB_LUA_NAME_MAX && (!after || strcmp(key, after) > 0) && (!best || strcmp(key, best) < 0) &&
+            read_value(&candidate, L, -1)) {
+            best = key;
+            *value = candidate;
+        }
+        lua_pop(L, 1);
+    }
+    if (best) snprintf(name, GB_LUA_NAME_MAX + 1, "%s", best);
+    return best != NULL;
+}
+
+bool gb_lua_policy_param(gb_lua_policy *policy, uint32_t index, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value)
+{
+    char after[GB_LUA_NAME_MAX + 1];
+    bool found = param_after(policy->vm->L, NULL, name, value);
+    while (found && index-- > 0) {
+        memcpy(after, name, sizeof after);
+        found = param_after(policy->vm->L, after, name, value);
+    }
+    return found;
+}
+
+static int unknown_param(gb_lua_policy *policy, const char *name, gb_error *err)
+{
+    enum { OFFERED = 32 };
+    char names[OFFERED][GB_LUA_NAME_MAX + 1];
+    gb_lua_value value;
+    gb_nearest nearest = gb_nearest_to(name);
+    for (uint32_t i = 0; i < OFFERED && gb_lua_policy_param(policy, i, names[i], &value); i++) gb_nearest_offer(&nearest, names[i]);
+    const char *found = gb_nearest_found(&nearest);
+    return gb_fail(err, GB_ENOTFOUND, "policy %s has no param \"%.64s\"%s%s%s", policy->vm->label, name,
+                   found ? "; did you mean " : "", found ? found : "", found ? "?" : "; policy_status shows them all");
+}
+
+static void push_value(lua_State *L, const gb_lua_value *value)
+{
+    switch (value->type) {
+    case GB_LUA_NUMBER:
+        lua_pushnumber(L, value->number);
+        break;
+    case GB_LUA_BOOLEAN:
+        lua_pushboolean(L, value->boolean);
+        break;
+    case GB_LUA_TEXT:
+        lua_pushstring(L, value->text);
+        break;
+    }
+}
+
+/* (params, name, value), called protected, since a string needs memory. */
+static int raw_set(lua_State *L)
+{
+    lua_pushstring(L, lua_touserdata(L, 2));
+    push_value(L, lua_touserdata(L, 3));
+    lua_rawset(L, 1);
+    return 0;
+}
+
+int gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_lua_value *value, gb_error *err)
+{
+    static const char *const type_names[] = {"a number", "a boolean", "a string"};
+    lua_State *L = policy->vm->L;
+    gb_lua_value old = {0};
+    char known[GB_LUA_NAME_MAX + 1];
+    bool found = false;
+    for (uint32_t i = 0; !found && gb_lua_policy_param(policy, i, known, &old); i++) found = strcmp(known, name) == 0;
+    if (!found) return unknown_param(policy, name, err);
+    if (old.type != value->type)
+        return gb_fail(err, GB_EINVAL, "params.%s of policy %s is %s, not %s", name, policy->vm->label, type_names[old.type],
+                       type_names[value->type]);
+    if (value->type == GB_LUA_NUMBER && !isfinite(value->number))
+        return gb_fail(err, GB_EINVAL, "params.%s must be a finite number", name);
+    lua_pushcfunction(L, raw_set);
+    lua_pushvalue(L, SLOT_PARAMS);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)name);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)value);
+    bool done = gb_lua_vm_call(policy->vm, 3, 0, "params", policy->budgets.carry);
+    return done ? GB_OK : refused(policy, err);
+}
+
+/* ---- state that is handed on ---- */
+
+int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err)
+{
+    lua_State *L = policy->vm->L;
+    *exported = false;
+    if (!lua_isfunction(L, SLOT_EXPORT)) return GB_OK;
+    lua_pushvalue(L, SLOT_EXPORT);
+    if (!gb_lua_vm_call(policy->vm, 0, 1, "export", policy->budgets.carry)) return refused(policy, err);
+    gb_error why = {0};
+    *exported = !lua_isnil(L, -1);
+    int status = *exported ? gb_lua_carry_take(carry, L, &why) : GB_OK;
+    lua_settop(L, SLOTS);
+    return status ? gb_fail(err, status, "%s: export: %s", policy->chunk, why.text) : GB_OK;
+}
+
+/* (import, carry, version) */
+static int push_and_import(lua_State *L)
+{
+    lua_pushvalue(L, 1);
+    gb_lua_carry_push(lua_touserdata(L, 2), L);
+    lua_pushvalue(L, 3);
+    lua_call(L, 2, 0);
+    return 0;
+}
+
+int gb_lua_policy_import(gb_lua_policy *policy, const gb_lua_carry *carry, uint32_t from_version, gb_error *err)
+{
+    lua_State *L = policy->vm->L;
+    if (!lua_isfunction(L, SLOT_IMPORT)) return GB_OK;
+    lua_pushcfunction(L, push_and_import);
+    lua_pushvalue(L, SLOT_IMPORT);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)carry);
+    lua_pushnumber(L, from_version);
+    return gb_lua_vm_call(policy->vm, 3, 0, "import", policy->budgets.carry) ? GB_OK : refused(policy, err);
+}
+
+/* ---- windows ---- */
+
+bool gb_lua_policy_wants_windows(const gb_lua_policy *policy) { return lua_isfunction(policy->vm->L, SLOT_ON_WINDOW); }
+
+int gb_lua_policy_window(gb_lua_policy *policy, const gb_window_table *window, gb_time now, gb_error *err)
+{
+    gb_lua_vm *vm = policy->vm;
+    vm->frame.window = window;
+    vm->frame.now_ns = (double)now;
+    lua_pushvalue(vm->L, SLOT_ON_WINDOW);
+    lua_pushvalue(vm->L, GB_LUA_WINDOW);
+    bool ran = gb_lua_vm_call(vm, 1, 0, "on_window", policy->budgets.window);
+    gb_lua_frame_clear(&vm->frame);
+    gb_lua_vm_relieve(vm);
+    return ran ? GB_OK : refused(policy, err);
 }
 
 /* ---- trying ---- */

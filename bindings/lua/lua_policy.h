@@ -3,8 +3,10 @@
 #ifndef GB_LUA_POLICY_H
 #define GB_LUA_POLICY_H
 
+#include "bindings/lua/lua_carry.h"
 #include "bindings/lua/lua_snapshot.h"
 #include "bindings/lua/lua_trial.h"
+#include "bindings/lua/lua_value.h"
 #include "bindings/lua/lua_vm.h"
 #include "core/flow/policy.h"
 
@@ -12,6 +14,8 @@
 typedef struct gb_lua_budgets {
     gb_time hooks[GB_HOOKS];    /* select_engine 2 ms, order_queue 5 ms */
     gb_time load;               /* running the file itself: 100 ms */
+    gb_time carry;              /* export, import: 20 ms */
+    gb_time window;             /* on_window: 5 ms */
 } gb_lua_budgets;
 
 void gb_lua_budgets_default(gb_lua_budgets *budgets);
@@ -50,6 +54,21 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now);
 
 /* Decides a snapshot, uncounted and unlogged. */
 void gb_lua_policy_try(gb_lua_policy *policy, gb_lua_snapshot *snapshot, gb_lua_trial *trial);
+
+/* The params with a number, string or boolean, in order of names: false after the last. */
+bool gb_lua_policy_param(gb_lua_policy *policy, uint32_t index, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value);
+/* Changes a param between two calls. GB_ENOTFOUND with the nearest name; GB_EINVAL for another type, or a number that is not finite. */
+int  gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_lua_value *value, gb_error *err);
+
+/* The state that the script hands on: *exported = false when it has no export, or export returns nil. GB_EPOLICY with file:line when it
+   fails or the state is no plain data, GB_ETOOBIG. */
+int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err);
+/* Does nothing in a script without import. GB_EPOLICY; then the script may hold half of the state: do not use it. */
+int gb_lua_policy_import(gb_lua_policy *policy, const gb_lua_carry *carry, uint32_t from_version, gb_error *err);
+
+bool gb_lua_policy_wants_windows(const gb_lua_policy *policy);
+/* Calls on_window. GB_EPOLICY with its fault. */
+int  gb_lua_policy_window(gb_lua_policy *policy, const gb_window_table *window, gb_time now, gb_error *err);
 
 /* Runs every hook over made-up tables of many shapes: GB_EPOLICY with the fault of the first that fails. */
 int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err);

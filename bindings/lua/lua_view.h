@@ -14,13 +14,14 @@ typedef struct gb_lua_frame {
     const gb_engine_table *engines;
     const gb_request_row *request;    /* NULL outside select_engine */
     gb_queue_table *queue;
+    const gb_window_table *window;
     double now_ns;
 } gb_lua_frame;
 
 void gb_lua_frame_clear(gb_lua_frame *frame);
 
 /* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, engines = {column...},
-   request = {...}, queue = {...}} with column = {name, unit, meaning}. */
+   request = {...}, queue = {...}, window = {...}, window_scalars = {...}} with column = {name, unit, meaning}. */
 void gb_lua_view_push(lua_State *L);
 
 #endif

@@ -14,7 +14,7 @@
 #include "core/base/log.h"
 
 enum {
-    STACK_SLOTS = 64,
+    STACK_SLOTS = 128,
     TRACEBACK_LEVELS = 32,
     IDLE_STEP = 1,
     GARBAGE_WORTH_A_STEP = 64 * 1024,

@@ -21,7 +21,7 @@ enum {
 };
 
 /* Stack slots that stay filled for the life of a VM. */
-enum { GB_LUA_HANDLER = 1, GB_LUA_REQUEST, GB_LUA_ENGINES, GB_LUA_QUEUE, GB_LUA_ENVIRONMENT, GB_LUA_CHECK, GB_LUA_TOP = GB_LUA_CHECK };
+enum { GB_LUA_HANDLER = 1, GB_LUA_REQUEST, GB_LUA_ENGINES, GB_LUA_QUEUE, GB_LUA_WINDOW, GB_LUA_ENVIRONMENT, GB_LUA_CHECK, GB_LUA_TOP = GB_LUA_CHECK };
 
 typedef struct gb_lua_log_window {
     gb_time start;

@@ -300,7 +300,7 @@ local function take_settings(params)
     end
 end
 
--- Returns name, select_engine, order_queue; raises one sentence about the first thing that is wrong.
+-- Returns name, select_engine, order_queue, on_window, export, import, params; raises one sentence about the first thing that is wrong.
 local function check(policy)
     if type(policy) ~= "table" then
         error(format("the file returned %s; end it with `return policy`, a table of hooks", show(policy)), 0)
@@ -313,8 +313,15 @@ local function check(policy)
     check_params(policy.params)
     check_hooks(policy)
     take_settings(policy.params)
-    return policy.name, policy.select_engine, policy.order_queue
+    return policy.name, policy.select_engine, policy.order_queue, policy.on_window, policy.export, policy.import, policy.params
+end
+
+local function names_of(columns)
+    local names = {}
+    for i, column in ipairs(columns) do names[i] = column.name end
+    return names
 end
 
 return row_view("request", host.request), table_view("engines", host.engines, { "n", "next" }),
-    table_view("queue", host.queue, { "n", "engine" }, "key"), environment, check
+    table_view("queue", host.queue, { "n", "engine" }, "key"), table_view("window", host.window, names_of(host.window_scalars)),
+    environment, check

@@ -9,7 +9,7 @@
 #include "core/base/assert.h"
 #include "core/base/log.h"
 
-enum { N_SIGNALS = 3 };
+enum { N_SIGNALS = 4 };
 
 typedef enum phase { SERVING, DRAINING, CLOSING, CLOSED } phase;
 
@@ -62,7 +62,7 @@ static void start_round(gb_driver *d, gb_time now)
     gb_instance *instance = d->instance;
     if (gb_worker_busy(d->worker) || !gb_server_poll_round(instance->server, &instance->round, now)) return;
     gb_worker_run(d->worker, &instance->round, &instance->result);
-    gb_lua_host_idle(instance->policies);
+    gb_lua_host_idle(instance->policies, now);
 }
 
 static void pass_cancels(gb_driver *d)
@@ -185,15 +185,25 @@ void gb_driver_wake(gb_driver *d) { uv_async_send(&d->wake); }
 /* Called in the middle of a connection's input: the shutdown, which may close connections, waits for the loop. */
 static void on_shutdown_method(void *self) { gb_driver_wake(self); }
 
+/* Works when no client gets through. */
+static void push_red_button(gb_driver *d)
+{
+    gb_error err = {0};
+    gb_lua_change change = {.who = "signal", .now = now_of(d)};
+    gb_lua_host_switch(d->instance->policies, 0, &change, &err);
+    gb_log(GB_LOG_WARN, "SIGUSR2: the built-in policy decides everything");
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
-    if (number == SIGHUP) gb_log(GB_LOG_INFO, "SIGHUP is reserved and does nothing");
+    if (number == SIGUSR2) push_red_button(handle->data);
+    else if (number == SIGHUP) gb_log(GB_LOG_INFO, "SIGHUP is reserved and does nothing");
     else gb_driver_shutdown(handle->data);
 }
 
 int gb_driver_catch_signals(gb_driver *d, gb_error *err)
 {
-    static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGHUP};
+    static const int numbers[N_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR2};
     for (; d->n_signals < N_SIGNALS; d->n_signals++) {
         uv_signal_t *handle = &d->signals[d->n_signals];
         if (uv_signal_init(&d->loop, handle)) return gb_fail(err, GB_ENOMEM, "signal handlers cannot be installed");

@@ -23,7 +23,8 @@ void gb_driver_free(gb_driver *driver);
 int gb_driver_listen_unix(gb_driver *driver, const char *path, gb_error *err);
 int gb_driver_listen_tcp(gb_driver *driver, const char *host, uint16_t port, uint16_t *bound, gb_error *err);
 
-/* SIGTERM and SIGINT shut the driver down, a second one at once; SIGHUP is reserved and ignored. */
+/* SIGTERM and SIGINT shut the driver down, a second one at once; SIGUSR2 is the red
+   button: the built-in policy decides everything; SIGHUP is reserved and ignored. */
 int gb_driver_catch_signals(gb_driver *driver, gb_error *err);
 
 /* Serves until it is shut down. Returns 0, or the status of an executor that died. */

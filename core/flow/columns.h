@@ -44,4 +44,15 @@
     X(key, "any", "written by order_queue; lower is served first") \
     X(cached_tokens, "tokens", "leading tokens of the request that are in the engine's prefix cache and need not be computed")
 
+/* A closed profiling window, for on_window: scalars, and one row for each MoE layer, engine and expert, at
+   (layer * sources + source) * experts + expert. Read-only. */
+#define GB_WINDOW_SCALARS(X) \
+    X(n, "rows", "layers * sources * experts") \
+    X(id, "count", "number of the window since start") \
+    X(layers, "layers", "MoE layers") \
+    X(sources, "engines", "engines whose tokens were routed") \
+    X(experts, "experts", "experts of a layer") \
+    X(duration_ns, "ns", "from its first round handed out to its last round back")
+#define GB_WINDOW_COLUMNS(X) X(tokens, "tokens", "tokens of the source that the layer's router gave to the expert")
+
 #endif

@@ -28,6 +28,12 @@ typedef struct gb_queue_table {
     GB_QUEUE_COLUMNS(GB_COLUMN_POINTER)    /* [capacity] each */
 } gb_queue_table;
 
+/* What on_window reads; its owner fills it from a closed window. */
+typedef struct gb_window_table {
+    GB_WINDOW_SCALARS(GB_COLUMN_SCALAR)
+    GB_WINDOW_COLUMNS(GB_COLUMN_POINTER)    /* [n] */
+} gb_window_table;
+
 typedef struct gb_tables {
     gb_engine_table engines;
     gb_request_row request;

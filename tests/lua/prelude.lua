@@ -12,7 +12,7 @@ local prelude = {}
 
 -- The columns of one list in core/flow/columns.h: {name, unit, meaning} each.
 function prelude.columns(list)
-    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_COLUMNS%(X%)(.-)\n\n")
+    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_COLUMNS%(X%)(.-)\n[\n#]")
     local columns = {}
     for name, unit, meaning in text:gmatch('X%(([%w_]+), "(.-)", "(.-)"%)') do
         columns[#columns + 1] = { name = name, unit = unit, meaning = meaning }
@@ -26,6 +26,7 @@ local function declare(columns, kind)
     return table.concat(text, " ")
 end
 
+local WINDOW_SCALARS = { { name = "n" }, { name = "id" } } -- some: no spec reads a window
 local ENGINES, REQUEST, QUEUE = prelude.columns("ENGINE"), prelude.columns("REQUEST"), prelude.columns("QUEUE")
 
 local function fill(struct, columns, rows)
@@ -44,7 +45,8 @@ function prelude.open()
     local layout = "typedef struct { int32_t n, next; " .. declare(ENGINES, "double *") .. " } gb_engine_table;"
         .. "typedef struct { " .. declare(REQUEST, "double ") .. " } gb_request_row;"
         .. "typedef struct { int32_t n, capacity, engine; " .. declare(QUEUE, "double *") .. " } gb_queue_table;"
-        .. "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue; double now_ns; }"
+        .. "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue;"
+        .. "struct { double n, id; double *tokens; } *window; double now_ns; }"
         .. "gb_lua_frame;"
     if not prelude.declared then ffi.cdef(layout) end
     prelude.declared = true
@@ -53,10 +55,10 @@ function prelude.open()
     local host = {
         layout = "", sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
         frame = ffi.cast("void *", frame), rng = ffi.cast("void *", nil), uniform = ffi.cast("void *", nil),
-        engines = ENGINES, request = REQUEST, queue = QUEUE,
+        engines = ENGINES, request = REQUEST, queue = QUEUE, window = { { name = "tokens" } }, window_scalars = WINDOW_SCALARS,
     }
     local kept = { fill(engines, ENGINES, { {}, {} }), fill(queue, QUEUE, { {}, {} }), engines, queue, request, frame }
-    local request_view, engine_view, queue_view, environment, check = assert(loadfile("bindings/lua/prelude.lua"))(host)
+    local request_view, engine_view, queue_view, _, environment, check = assert(loadfile("bindings/lua/prelude.lua"))(host)
     return { request = request_view, engines = engine_view, queue = queue_view, environment = environment, check = check, kept = kept }
 end
 

@@ -1,5 +1,7 @@
 # The host decides for a real server over the fake executor of the serve tests.
-target_link_libraries(lua_lua_host_test PRIVATE gb_serve serve_fake)
+foreach(test lua_host lua_swap lua_idle)
+  target_link_libraries(lua_${test}_test PRIVATE gb_serve serve_fake)
+endforeach()
 
 # Specs under plain LuaJIT: policies with fake columns, templates, the author's kit.
 find_program(BUSTED busted)

@@ -1,0 +1,85 @@
+/* Inside the policy host: lua_host.c keeps versions, lua_swap.c says which of them decide, lua_idle.c does what may wait. All on the
+   host's thread. Internal to bindings/lua. */
+#ifndef GB_LUA_HOST_PARTS_H
+#define GB_LUA_HOST_PARTS_H
+
+#include "bindings/lua/lua_host.h"
+#include "bindings/lua/lua_policy.h"
+
+enum {
+    GB_LUA_CHUNK_BYTES = 256,       /* of the name that errors give a file */
+    GB_LUA_STRIKES = 3,             /* faults of one hook */
+    GB_LUA_STRIKES_WITHIN_S = 10,   /* within so long: quarantine */
+    GB_LUA_HEALTHY_AFTER_S = 60,    /* without quarantine: worth going back to */
+    GB_LUA_SETTINGS_MAX = 32,       /* params of one version that were changed at run time */
+};
+
+typedef struct gb_lua_setting {
+    char name[GB_LUA_NAME_MAX + 1];
+    gb_lua_value value;
+} gb_lua_setting;
+
+typedef struct gb_lua_version {
+    uint32_t number;
+    char name[GB_LUA_NAME_MAX + 1];
+    char chunk[GB_LUA_CHUNK_BYTES];
+    char sha256[GB_SHA256_HEX + 1];
+    bool hooks[GB_HOOKS];        /* kept by the load */
+    bool builtin;
+    bool windows_stopped;        /* its on_window failed too often */
+    char *source;
+    size_t bytes;
+    gb_lua_policy *policy;       /* NULL: retired */
+    uint64_t last_used;          /* by host->uses; the coldest VM goes first */
+    gb_lua_counts counts;
+    uint32_t n_settings, window_faults;
+    gb_lua_setting settings[GB_LUA_SETTINGS_MAX];
+} gb_lua_version;
+
+/* Who decides for one hook, and who did before. */
+typedef struct gb_lua_seat {
+    gb_lua_version *active;          /* NULL: the C built-in */
+    gb_lua_version *standby;         /* keeps its VM, so that going back is instant; NULL: the C built-in */
+    bool has_standby;                /* something decided before */
+    bool standby_is_healthy;
+    gb_time since;                   /* when active took over; GB_NEVER: before anyone told the time */
+    gb_time strikes[GB_LUA_STRIKES]; /* of active; the oldest is overwritten */
+    uint32_t n_strikes;
+} gb_lua_seat;
+
+struct gb_lua_host {
+    gb_server *server;
+    uint64_t seed, uses, generation;
+    gb_time now;                                      /* the latest that was told */
+    uint32_t next_number;
+    uint32_t n_versions;
+    gb_lua_version *versions[GB_LUA_VERSIONS_MAX];    /* in order of number */
+    gb_lua_seat seats[GB_HOOKS];
+    gb_lua_log *log;
+    gb_rng rng_before;                                /* of the running decision */
+    uint32_t n_quarantined;
+    char quarantined[GB_LUA_QUARANTINE_MAX][GB_SHA256_HEX + 1];    /* digests; the oldest is overwritten */
+    gb_lua_carry carry;                               /* scratch of a swap */
+    uint64_t window_id;                               /* the latest that scripts were shown */
+    gb_window_table window;
+    size_t window_rows;                               /* that window.tokens has room for */
+};
+
+/* lua_host.c */
+gb_lua_version *gb_lua_host_find_version(const gb_lua_host *host, uint32_t number);    /* NULL */
+int  gb_lua_host_parse_hook(int *hook, const char *name, gb_error *err);               /* GB_HOOKS stands for all of them */
+int  gb_lua_host_unknown(uint32_t number, gb_error *err);
+int  gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err);            /* builds its VM when it has none */
+void gb_lua_host_retire(gb_lua_host *host);    /* keeps the VMs that decide or stand by, and the GB_LUA_WARM_MAX most recent others */
+int  gb_lua_host_lacks(const gb_lua_version *v, int hook, gb_error *err);
+
+/* lua_swap.c */
+bool gb_lua_host_holds(const gb_lua_host *host, const gb_lua_version *v);    /* it decides or stands by */
+bool gb_lua_host_decides(const gb_lua_host *host, const gb_lua_version *v);
+bool gb_lua_host_is_quarantined(const gb_lua_host *host, const gb_lua_version *v);
+void gb_lua_host_remember_quarantine(gb_lua_host *host, const char *sha256);
+/* Logs a change, and remembers it. change may be NULL. */
+void gb_lua_host_tell(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_version *v, const gb_lua_change *change, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+#endif

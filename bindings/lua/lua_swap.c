@@ -1,0 +1,410 @@
+/* Who decides: hooks of the server that run a script, swaps between two decisions, faults and what follows from them. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "bindings/lua/lua_host_parts.h"
+#include "core/base/assert.h"
+#include "core/base/log.h"
+
+uint64_t gb_lua_host_generation(const gb_lua_host *host) { return host->generation; }
+const gb_lua_log *gb_lua_host_log(const gb_lua_host *host) { return host->log; }
+
+bool gb_lua_host_decides(const gb_lua_host *host, const gb_lua_version *v)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (host->seats[hook].active == v) return true;
+    }
+    return false;
+}
+
+bool gb_lua_host_holds(const gb_lua_host *host, const gb_lua_version *v)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (host->seats[hook].standby == v) return true;
+    }
+    return gb_lua_host_decides(host, v);
+}
+
+/* ---- telling ---- */
+
+static const char *who_of(const gb_lua_change *change) { return change && change->who ? change->who : "start"; }
+
+void gb_lua_host_tell(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_version *v, const gb_lua_change *change,
+                      const char *format, ...)
+{
+    gb_lua_event event = {.at = change && change->now ? change->now : host->now, .kind = kind, .version = v ? v->number : 0};
+    if (v) memcpy(event.sha256, v->sha256, sizeof event.sha256);
+    snprintf(event.who, sizeof event.who, "%s", who_of(change));
+    va_list args;
+    va_start(args, format);
+    vsnprintf(event.text, sizeof event.text, format, args);
+    va_end(args);
+    gb_lua_log_event(host->log, &event);
+    gb_log_level level = kind == GB_LUA_EVENT_QUARANTINE || kind == GB_LUA_EVENT_REFUSED ? GB_LOG_WARN : GB_LOG_INFO;
+    if (v) gb_log(level, "%s (by %s, sha256 %s)", event.text, event.who, event.sha256);
+    else gb_log(level, "%s (by %s)", event.text, event.who);
+}
+
+/* ---- quarantine ---- */
+
+static char *find_digest(const gb_lua_host *host, const char *sha256)
+{
+    for (uint32_t i = 0; i < host->n_quarantined && i < GB_LUA_QUARANTINE_MAX; i++) {
+        if (strcmp(host->quarantined[i], sha256) == 0) return (char *)host->quarantined[i];
+    }
+    return NULL;
+}
+
+bool gb_lua_host_is_quarantined(const gb_lua_host *host, const gb_lua_version *v) { return find_digest(host, v->sha256) != NULL; }
+
+void gb_lua_host_remember_quarantine(gb_lua_host *host, const char *sha256)
+{
+    if (find_digest(host, sha256)) return;
+    memcpy(host->quarantined[host->n_quarantined++ % GB_LUA_QUARANTINE_MAX], sha256, GB_SHA256_HEX + 1);
+}
+
+static void lift_quarantine(gb_lua_host *host, const gb_lua_version *v)
+{
+    char *digest = find_digest(host, v->sha256);
+    if (digest) *digest = 0;
+}
+
+/* ---- deciding ---- */
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void keep_fault(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, gb_lua_snapshot *snapshot, gb_time now)
+{
+    const gb_lua_vm *vm = gb_lua_policy_vm(v->policy);
+    gb_lua_fault fault = {.at = now, .hook = hook, .kind = vm->fault_kind, .version = v->number};
+    memcpy(fault.name, v->name, sizeof fault.name);
+    memcpy(fault.sha256, v->sha256, sizeof fault.sha256);
+    memcpy(fault.message, vm->fault, sizeof fault.message);
+    if (snapshot) snapshot->rng = host->rng_before;
+    gb_lua_log_fault(host->log, &fault, snapshot);
+}
+
+/* True when this fault is one too many. The next place of the ring holds the oldest of the kept. */
+static bool strike(gb_lua_seat *s, gb_lua_fault_kind kind, gb_time now)
+{
+    s->strikes[s->n_strikes++ % GB_LUA_STRIKES] = now;
+    if (kind == GB_LUA_FAULT_TIME) return true;
+    if (s->n_strikes < GB_LUA_STRIKES) return false;
+    return gb_time_since(s->strikes[s->n_strikes % GB_LUA_STRIKES], now) < gb_seconds(GB_LUA_STRIKES_WITHIN_S);
+}
+
+static void quarantine(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now);
+
+static void failed(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_lua_snapshot *snapshot, gb_time now)
+{
+    keep_fault(host, hook, v, snapshot, now);
+    if (strike(&host->seats[hook], gb_lua_policy_vm(v->policy)->fault_kind, now)) quarantine(host, hook, v, now);
+}
+
+static void note(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, int answer, uint32_t rows, uint64_t start_ns, gb_time now)
+{
+    gb_lua_decision decision = {
+        .at = now, .hook = hook, .version = v->number, .rows = rows, .answer = answer, .ns = clock_ns() - start_ns};
+    if (answer == GB_POLICY_FAULT) decision.fault_kind = gb_lua_policy_vm(v->policy)->fault_kind;
+    gb_lua_log_decision(host->log, &decision);
+}
+
+static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time now)
+{
+    gb_lua_seat *seat = &host->seats[hook];
+    host->now = now;
+    host->rng_before = gb_lua_policy_vm(seat->active->policy)->rng;
+    if (seat->since == GB_NEVER) seat->since = now;
+    return seat->active;
+}
+
+static int select_engine(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
+{
+    gb_lua_host *host = self;
+    gb_lua_version *v = begin_decision(host, GB_HOOK_SELECT, now);
+    uint64_t start_ns = clock_ns();
+    int answer = gb_lua_policy_select(v->policy, request, engines, now);
+    note(host, GB_HOOK_SELECT, v, answer, engines->n, start_ns, now);
+    if (answer != GB_POLICY_FAULT) return answer;
+    gb_lua_snapshot *snapshot = NULL;
+    gb_lua_snapshot_take(&snapshot, GB_HOOK_SELECT, request, engines, NULL, now);
+    failed(host, GB_HOOK_SELECT, v, snapshot, now);
+    return answer;
+}
+
+static int order_queue(void *self, gb_queue_table *queue, gb_time now)
+{
+    gb_lua_host *host = self;
+    gb_lua_version *v = begin_decision(host, GB_HOOK_ORDER, now);
+    uint64_t start_ns = clock_ns();
+    int answer = gb_lua_policy_order(v->policy, queue, now);
+    note(host, GB_HOOK_ORDER, v, answer, queue->n, start_ns, now);
+    if (answer != GB_POLICY_FAULT) return answer;
+    gb_lua_snapshot *snapshot = NULL;
+    gb_lua_snapshot_take(&snapshot, GB_HOOK_ORDER, NULL, NULL, queue, now);
+    failed(host, GB_HOOK_ORDER, v, snapshot, now);
+    return answer;
+}
+
+/* ---- seats ---- */
+
+/* Between two decisions, or after the script's part of one: the core has read what it needs of the old policy. */
+static void install(gb_lua_host *host, gb_hook hook, gb_lua_version *v)
+{
+    gb_policy policy = {.self = host};
+    host->seats[hook].active = v;
+    if (v) {
+        policy.name = v->name;
+        policy.version = v->number;
+        if (hook == GB_HOOK_SELECT) policy.select_engine = select_engine;
+        else policy.order_queue = order_queue;
+    }
+    gb_server_set_policy(host->server, hook, v ? &policy : NULL);
+}
+
+/* The new one sits down, the old one stands by. */
+static void seat(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now)
+{
+    gb_lua_seat *s = &host->seats[hook];
+    if (s->active != v) {
+        s->standby = s->active;
+        s->has_standby = true;
+        s->standby_is_healthy = gb_time_since(s->since, now) >= gb_seconds(GB_LUA_HEALTHY_AFTER_S);
+    }
+    s->since = now ? now : GB_NEVER;
+    s->n_strikes = 0;
+    install(host, hook, v);
+}
+
+/* The one before comes back when it had proven itself; the one that failed does not stand by. */
+static void unseat(gb_lua_host *host, gb_hook hook, const gb_lua_change *change)
+{
+    gb_lua_seat *s = &host->seats[hook];
+    gb_lua_version *next = s->standby_is_healthy ? s->standby : NULL;
+    *s = (gb_lua_seat){.since = change->now};
+    install(host, hook, next);
+    if (next)
+        gb_lua_host_tell(host, GB_LUA_EVENT_ROLLBACK, next, change, "policy %s v%u decides %s again", next->name, next->number,
+                         gb_hook_name(hook));
+    else gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "the built-in policy decides %s", gb_hook_name(hook));
+}
+
+static void quarantine(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now)
+{
+    gb_lua_change by_fault = {.who = "fault", .now = now};
+    gb_lua_host_remember_quarantine(host, v->sha256);
+    host->generation++;
+    gb_lua_host_tell(host, GB_LUA_EVENT_QUARANTINE, v, &by_fault, "policy %s v%u is quarantined for its faults in %s: %.300s", v->name,
+                     v->number, gb_hook_name(hook), v->counts.last_fault);
+    for (int h = 0; h < GB_HOOKS; h++) {
+        gb_lua_seat *s = &host->seats[h];
+        if (s->standby && gb_lua_host_is_quarantined(host, s->standby))
+            s->standby = NULL, s->has_standby = s->standby_is_healthy = false;
+        if (s->active && gb_lua_host_is_quarantined(host, s->active)) unseat(host, (gb_hook)h, &by_fault);
+    }
+}
+
+/* ---- changes ---- */
+
+static int check_generation(const gb_lua_host *host, const gb_lua_change *change, gb_error *err)
+{
+    const uint64_t *expected = change->expected_generation;
+    if (!expected || *expected == host->generation) return GB_OK;
+    return gb_fail(err, GB_EVERSION,
+                   "the policies are at generation %llu, not %llu: someone changed them; look again, then repeat the change",
+                   (unsigned long long)host->generation, (unsigned long long)*expected);
+}
+
+static gb_time time_of(const gb_lua_host *host, const gb_lua_change *change) { return change->now ? change->now : host->now; }
+
+static bool takes(const gb_lua_version *v, int only, int hook) { return v->hooks[hook] && (only == GB_HOOKS || only == hook); }
+
+/* A script that got half of its state is of no use: the next activation builds it anew. */
+static void drop_half_filled(gb_lua_host *host, gb_lua_version *v)
+{
+    if (gb_lua_host_holds(host, v)) return;
+    gb_lua_policy_free(v->policy);
+    v->policy = NULL;
+}
+
+static int carry_state(gb_lua_host *host, gb_lua_version *from, gb_lua_version *to, gb_error *err)
+{
+    bool exported;
+    gb_error why = {0};
+    int status = gb_lua_policy_export(from->policy, &exported, &host->carry, &why);
+    if (!status && exported) status = gb_lua_policy_import(to->policy, &host->carry, from->number, &why);
+    if (!status) return GB_OK;
+    gb_fail(err, status, "policy %s v%u does not take over from %s v%u, which goes on: %s", to->name, to->number, from->name,
+            from->number, why.text);
+    return status;
+}
+
+/* From each script that loses a hook, once. */
+static int carry_all(gb_lua_host *host, int only, gb_lua_version *to, gb_error *err)
+{
+    const gb_lua_version *done = NULL;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        gb_lua_version *from = host->seats[hook].active;
+        if (!takes(to, only, hook) || !from || from == to || from == done) continue;
+        int status = carry_state(host, from, to, err);
+        if (status) return status;
+        done = from;
+    }
+    return GB_OK;
+}
+
+static int check_may_decide(gb_lua_host *host, gb_lua_version *v, int only, const gb_lua_change *change, gb_error *err)
+{
+    if (only != GB_HOOKS && !v->hooks[only]) return gb_lua_host_lacks(v, only, err);
+    if (!gb_lua_host_is_quarantined(host, v)) return GB_OK;
+    if (change->force) {
+        lift_quarantine(host, v);
+        return GB_OK;
+    }
+    return gb_fail(err, GB_EPOLICY,
+                   "policy %s v%u is quarantined for its faults; load a mended source, or activate it with force. %.300s", v->name,
+                   v->number, v->counts.last_fault);
+}
+
+static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lua_change *change, gb_error *err)
+{
+    int status = check_may_decide(host, v, only, change, err);
+    if (!status) status = gb_lua_host_wake(host, v, err);
+    if (!status && !change->force) {
+        status = carry_all(host, only, v, err);
+        if (status) drop_half_filled(host, v);
+    }
+    if (status) return status;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (!takes(v, only, hook)) continue;
+        seat(host, (gb_hook)hook, v, time_of(host, change));
+        gb_lua_host_tell(host, GB_LUA_EVENT_ACTIVATE, v, change, "policy %s v%u decides %s", v->name, v->number,
+                         gb_hook_name((gb_hook)hook));
+    }
+    return GB_OK;
+}
+
+static void to_builtin(gb_lua_host *host, int only, const gb_lua_change *change)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if ((only != GB_HOOKS && only != hook) || !host->seats[hook].active) continue;
+        seat(host, (gb_hook)hook, NULL, time_of(host, change));
+        gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "the built-in policy decides %s", gb_hook_name((gb_hook)hook));
+    }
+}
+
+int gb_lua_host_switch(gb_lua_host *host, uint32_t number, const gb_lua_change *change, gb_error *err)
+{
+    int only;
+    int status = gb_lua_host_parse_hook(&only, change->hook, err);
+    if (!status) status = check_generation(host, change, err);
+    if (status) return status;
+    gb_lua_version *v = number ? gb_lua_host_find_version(host, number) : NULL;
+    if (number && !v) return gb_lua_host_unknown(number, err);
+    if (v) status = to_script(host, only, v, change, err);
+    else to_builtin(host, only, change);
+    if (status) return status;
+    host->generation++;
+    gb_lua_host_retire(host);
+    return GB_OK;
+}
+
+int gb_lua_host_rollback(gb_lua_host *host, const gb_lua_change *change, gb_error *err)
+{
+    int only;
+    bool any = false;
+    int status = gb_lua_host_parse_hook(&only, change->hook, err);
+    if (!status) status = check_generation(host, change, err);
+    if (status) return status;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        gb_lua_seat *s = &host->seats[hook];
+        if ((only != GB_HOOKS && only != hook) || !s->has_standby) continue;
+        gb_lua_version *v = s->standby;
+        GB_ASSERT(!v || v->policy);
+        seat(host, (gb_hook)hook, v, time_of(host, change));
+        gb_lua_host_tell(host, GB_LUA_EVENT_ROLLBACK, v, change, "back to %s%s, which decides %s",
+                         v ? "policy " : "the built-in policy", v ? v->name : "", gb_hook_name((gb_hook)hook));
+        any = true;
+    }
+    if (!any)
+        return gb_fail(err, GB_ENOTFOUND, "%s has nothing to go back to: no other policy decided before",
+                       change->hook ? change->hook : "no hook");
+    host->generation++;
+    return GB_OK;
+}
+
+/* ---- params ---- */
+
+static gb_lua_setting *setting_of(gb_lua_version *v, const char *name)
+{
+    for (uint32_t i = 0; i < v->n_settings; i++) {
+        if (strcmp(v->settings[i].name, name) == 0) return &v->settings[i];
+    }
+    if (v->n_settings == GB_LUA_SETTINGS_MAX) return NULL;
+    gb_lua_setting *setting = &v->settings[v->n_settings];
+    snprintf(setting->name, sizeof setting->name, "%s", name);
+    return setting;
+}
+
+static void show_value(char *out, size_t capacity, const gb_lua_value *value)
+{
+    switch (value->type) {
+    case GB_LUA_NUMBER:
+        snprintf(out, capacity, "%.14g", value->number);
+        break;
+    case GB_LUA_BOOLEAN:
+        snprintf(out, capacity, "%s", value->boolean ? "true" : "false");
+        break;
+    case GB_LUA_TEXT:
+        snprintf(out, capacity, "\"%.80s\"", value->text);
+        break;
+    }
+}
+
+int gb_lua_host_set(gb_lua_host *host, uint32_t number, const char *param, const gb_lua_value *value, const gb_lua_change *change,
+                    gb_error *err)
+{
+    char shown[128];
+    gb_lua_version *v = gb_lua_host_find_version(host, number);
+    if (!v) return gb_lua_host_unknown(number, err);
+    gb_lua_setting *setting = setting_of(v, param);
+    int status = check_generation(host, change, err);
+    if (!status) status = gb_lua_host_wake(host, v, err);
+    if (!status && setting) status = gb_lua_policy_set_param(v->policy, param, value, err);
+    if (status) return status;
+    if (!setting)
+        return gb_fail(err, GB_EFULL, "policy %s v%u has %d changed params; that is the most", v->name, number, GB_LUA_SETTINGS_MAX);
+    setting->value = *value;
+    if (setting == &v->settings[v->n_settings]) v->n_settings++;
+    host->generation++;
+    show_value(shown, sizeof shown, value);
+    gb_lua_host_tell(host, GB_LUA_EVENT_SET, v, change, "policy %s v%u: params.%s = %s", v->name, number, param, shown);
+    if (host->seats[GB_HOOK_ORDER].active == v) install(host, GB_HOOK_ORDER, v); /* queues are ordered anew */
+    gb_lua_host_retire(host);
+    return GB_OK;
+}
+
+bool gb_lua_host_param(const gb_lua_host *host, uint32_t number, uint32_t index, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value)
+{
+    const gb_lua_version *v = gb_lua_host_find_version(host, number);
+    return v && v->policy && gb_lua_policy_param(v->policy, index, name, value);
+}
+
+/* ---- short forms ---- */
+
+int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t number, gb_error *err)
+{
+    return number ? gb_lua_host_switch(host, number, &(gb_lua_change){.hook = hook}, err) : gb_lua_host_unknown(0, err);
+}
+
+int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err)
+{
+    return gb_lua_host_switch(host, 0, &(gb_lua_change){.hook = hook}, err);
+}

@@ -10,6 +10,7 @@ endfunction()
 
 gb_e2e(cli_test e2e)
 gb_e2e(server_test e2e)
+gb_e2e(bad_input_test e2e)
 gb_e2e(streams_test "e2e;threads")
 gb_e2e(determinism_test "e2e;threads")
 gb_e2e(soak soak)

@@ -23,6 +23,7 @@ static const struct {
     {"cpu", gb_bench_cpu},
     {"serve", gb_bench_serve},
     {"place", gb_bench_place},
+    {"policy", gb_bench_policy},
 };
 
 static int run(const gb_args *args)
@@ -41,6 +42,6 @@ static int run(const gb_args *args)
 }
 
 const gb_command gb_command_bench = {
-    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu, serve, place",
+    .name = "bench", .arguments = "NAME", .summary = "measure, with the bound beside each figure: cpu, serve, place, policy",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(gb_bench_flags), .max_words = 1, .run = run,
 };

@@ -16,5 +16,6 @@ typedef struct gb_bench_flags {
 int gb_bench_cpu(const gb_bench_flags *flags);
 int gb_bench_serve(const gb_bench_flags *flags);
 int gb_bench_place(const gb_bench_flags *flags);
+int gb_bench_policy(const gb_bench_flags *flags);
 
 #endif

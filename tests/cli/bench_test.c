@@ -47,6 +47,23 @@ static void bench_cpu_reports_every_figure_of_a_small_model(void)
     unlink(file);
 }
 
+static void bench_policy_times_every_hook_in_lua_and_in_c(void)
+{
+    char file[] = "/tmp/gimbal-bench-XXXXXX";
+    int fd = mkstemp(file);
+    CHECK(fd >= 0);
+    CHECK_EQ(BENCH("policy", "--rounds", "1", "--json", file), GB_EXIT_OK);
+    json_t *report = json_load_file(file, 0, NULL);
+    CHECK(value_of(report, "select_engine, 8 engines: p50") > 0);
+    CHECK(value_of(report, "select_engine, 512 engines: p50") > 0);
+    CHECK(value_of(report, "  over the built-in in C") > 0);
+    CHECK(value_of(report, "order_queue, 1024 waiting, sort included: p50") > 0);
+    CHECK(value_of(report, "a hook that is absent") >= 0);
+    json_decref(report);
+    close(fd);
+    unlink(file);
+}
+
 static void mistakes_end_before_anything_is_measured(void)
 {
     CHECK_EQ(BENCH("cpus"), GB_EXIT_USAGE);
@@ -69,5 +86,6 @@ static void write_model_writes_the_files_and_measures_nothing(void)
 }
 
 TESTS(TEST(bench_cpu_reports_every_figure_of_a_small_model),
+      TEST(bench_policy_times_every_hook_in_lua_and_in_c),
       TEST(mistakes_end_before_anything_is_measured),
       TEST(write_model_writes_the_files_and_measures_nothing))

@@ -1,0 +1,83 @@
+#include "bindings/lua/lua_desk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bindings/lua/embedded.h"
+#include "bindings/lua/lua_file.h"
+#include "bindings/lua/lua_host.h"
+#include "bindings/lua/lua_policy.h"
+
+struct gb_lua_desk {
+    char chunk[256];
+    gb_lua_counts counts;
+    gb_lua_policy *script;
+    gb_policy policy;
+};
+
+enum { DESK_SEED = 1 };
+
+static int open_text(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err)
+{
+    gb_lua_host_prepare();
+    gb_lua_desk *desk = calloc(1, sizeof *desk);
+    if (!desk) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
+    snprintf(desk->chunk, sizeof desk->chunk, "%s", chunk);
+    gb_lua_script script = {.chunk = desk->chunk, .source = text, .bytes = bytes, .engines = engines};
+    gb_lua_vm_options_default(&script.vm);
+    script.vm.seed = DESK_SEED;
+    gb_lua_budgets_default(&script.budgets);
+    int status = gb_lua_policy_new(&desk->script, &script, &desk->counts, err);
+    if (status) {
+        free(desk);
+        return status;
+    }
+    desk->policy = (gb_policy){.name = gb_lua_policy_name(desk->script), .self = desk->script};
+    if (gb_lua_policy_has(desk->script, GB_HOOK_SELECT)) desk->policy.select_engine = gb_lua_policy_select;
+    if (gb_lua_policy_has(desk->script, GB_HOOK_ORDER)) desk->policy.order_queue = gb_lua_policy_order;
+    gb_lua_policy_label(desk->script, gb_lua_policy_name(desk->script), 0);
+    *out = desk;
+    return GB_OK;
+}
+
+int gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines, gb_error *err)
+{
+    gb_lua_text text;
+    int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
+    if (status) return status;
+    status = open_text(out, path, text.data, text.bytes, engines, err);
+    gb_lua_text_free(&text);
+    return status;
+}
+
+int gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engines, gb_error *err)
+{
+    char path[128];
+    snprintf(path, sizeof path, "lua/policies/%s.lua", name);
+    const gb_embedded_file *file = gb_embedded_find(path);
+    if (!file) return gb_fail(err, GB_ENOTFOUND, "no policy named %s is shipped", name);
+    return open_text(out, path, file->data, file->bytes, engines, err);
+}
+
+void gb_lua_desk_close(gb_lua_desk *desk)
+{
+    if (!desk) return;
+    gb_lua_policy_free(desk->script);
+    free(desk);
+}
+
+const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk) { return &desk->policy; }
+const char *gb_lua_desk_name(const gb_lua_desk *desk) { return desk->policy.name; }
+const char *gb_lua_desk_fault(const gb_lua_desk *desk) { return desk->counts.last_fault; }
+
+void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial)
+{
+    gb_lua_policy_try(desk->script, snapshot, trial);
+}
+
+gb_time gb_lua_desk_budget(gb_hook hook)
+{
+    gb_lua_budgets budgets;
+    gb_lua_budgets_default(&budgets);
+    return budgets.hooks[hook];
+}

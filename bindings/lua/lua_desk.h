@@ -1,0 +1,28 @@
+/* A policy script on the desk: by itself, without a server, for checks and benches. Checked and probed as the server would, with a
+   number of engines; then its hooks decide tables of the caller. One thread. */
+#ifndef GB_LUA_DESK_H
+#define GB_LUA_DESK_H
+
+#include "bindings/lua/lua_snapshot.h"
+#include "bindings/lua/lua_trial.h"
+
+typedef struct gb_lua_desk gb_lua_desk;
+
+/* GB_EPOLICY with file:line and remedy, what reading the file says, GB_ENOMEM. */
+int  gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines, gb_error *err);
+/* A policy that is shipped in the binary: "gimbal". GB_ENOTFOUND. */
+int  gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engines, gb_error *err);
+void gb_lua_desk_close(gb_lua_desk *desk);
+
+/* As a server calls it; a hook that the script lacks is NULL. Borrowed until close. */
+const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk);
+const char      *gb_lua_desk_name(const gb_lua_desk *desk);    /* the script's own, or "" */
+const char      *gb_lua_desk_fault(const gb_lua_desk *desk);   /* of the last call that failed: "file:line: why" and the calls that led there */
+
+/* Decides a snapshot. A fault is no error: trial has it. The snapshot's hook is one that the script has. */
+void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial);
+
+/* CPU time that one call of a hook may use in a server. */
+gb_time gb_lua_desk_budget(gb_hook hook);
+
+#endif

@@ -169,7 +169,145 @@ static void replacing_a_policy_mid_stream_loses_no_token(void)
     fixture_close(&f);
 }
 
+#define BAD_LATER \
+    "local p = {api = 1, name = 'bad', params = {bad = false, weight = 1}}\\n" \
+    "function p.select_engine(request, engines) if p.params.bad then error('turned bad') end return 0 end\\nreturn p"
+
+static json_t *call_of(peer *p, const char *method, const char *format, int64_t number)
+{
+    char params[160];
+    snprintf(params, sizeof params, format, (long long)number);
+    return peer_call(p, method, params);
+}
+
+static void a_change_that_expects_an_old_generation_conflicts(void)
+{
+    fixture f;
+    peer p;
+    char params[128];
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"source\": \"" LAST_ENGINE "\"}");
+    snprintf(params, sizeof params, "{\"version\": %lld, \"expected_generation\": 0}", (long long)version);
+    json_t *r = peer_call(&p, "policy_activate", params);
+    CHECK_EQ(json_int(r, "generation"), 1);
+    json_decref(r);
+    peer_call_fails(&p, "policy_activate", params, GB_RPC_VERSION_CONFLICT, "expected_generation", "at generation 1, not 0");
+    peer_call_fails(&p, "policy_rollback", "{\"expected_generation\": 7}", GB_RPC_VERSION_CONFLICT, "expected_generation", "not 7");
+    peer_call_fails(&p, "policy_builtin", "{\"expected_generation\": 7}", GB_RPC_VERSION_CONFLICT, "expected_generation", "not 7");
+    r = peer_call(&p, "policy_builtin", "{}");
+    CHECK_EQ(json_int(json_object_get(r, "active"), "select_engine"), 0);
+    json_decref(r);
+    r = peer_call(&p, "policy_rollback", "{\"hook\": \"select_engine\"}");
+    CHECK_EQ(json_int(json_object_get(r, "active"), "select_engine"), version);
+    json_decref(r);
+    peer_call_fails(&p, "policy_rollback", "{\"hook\": \"order_queue\"}", GB_RPC_NOT_FOUND, "hook", "nothing to go back to");
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void params_are_set_by_type_and_shown_in_the_status(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"source\": \"" BAD_LATER "\"}");
+    activate(&p, version);
+    json_decref(call_of(&p, "policy_set", "{\"version\": %lld, \"param\": \"weight\", \"number\": 2.5}", version));
+    json_t *r = peer_call(&p, "policy_status", "{}");
+    const json_t *seat = json_array_get(json_object_get(r, "hooks"), 0);
+    CHECK_EQ(json_int(seat, "version"), version);
+    CHECK(json_number_value(json_object_get(json_object_get(seat, "params"), "weight")) == 2.5);
+    CHECK(strlen(json_text(r, "interrupts")) > 0);
+    json_decref(r);
+    char params[128];
+    snprintf(params, sizeof params, "{\"version\": %lld, \"param\": \"weight\", \"flag\": true}", (long long)version);
+    peer_call_fails(&p, "policy_set", params, GB_RPC_INVALID_PARAMS, "param", "is a number, not a boolean");
+    snprintf(params, sizeof params, "{\"version\": %lld, \"param\": \"wieght\", \"number\": 1}", (long long)version);
+    peer_call_fails(&p, "policy_set", params, GB_RPC_NOT_FOUND, "param", "did you mean weight?");
+    snprintf(params, sizeof params, "{\"version\": %lld, \"param\": \"weight\"}", (long long)version);
+    peer_call_fails(&p, "policy_set", params, GB_RPC_INVALID_PARAMS, "number", "give one of number, flag and text");
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void a_quarantine_is_told_with_its_faults_and_their_snapshots(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    int64_t version = load(&p, "{\"source\": \"" BAD_LATER "\"}");
+    activate(&p, version);
+    CHECK_EQ(engine_of_a_request(&p), 0);
+    json_decref(call_of(&p, "policy_set", "{\"version\": %lld, \"param\": \"bad\", \"flag\": true}", version));
+    for (int i = 0; i < 4; i++) engine_of_a_request(&p);
+    json_t *r = peer_call(&p, "policy_status", "{}");
+    CHECK_EQ(json_int(r, "faults"), 3);
+    CHECK_EQ(json_int(json_array_get(json_object_get(r, "hooks"), 0), "version"), 0);
+    json_decref(r);
+    r = peer_call(&p, "policy_log", "{\"fault\": 3}");
+    const json_t *events = json_object_get(r, "events"), *fault = json_array_get(json_object_get(r, "faults"), 0);
+    CHECK_EQ(json_array_size(json_object_get(r, "faults")), 1);
+    CHECK_CONTAINS(json_text(fault, "message"), "turned bad");
+    CHECK_CONTAINS(json_text(fault, "snapshot"), "\"gimbal_snapshot\":1");
+    const json_t *loaded = json_array_get(events, 0), *quarantined = json_array_get(events, json_array_size(events) - 2);
+    CHECK_STR(json_text(loaded, "kind"), "load");
+    CHECK_STR(json_text(loaded, "who"), "unix socket");
+    CHECK_EQ(strlen(json_text(loaded, "sha256")), 64);
+    CHECK_STR(json_text(quarantined, "kind"), "quarantine");
+    CHECK_STR(json_text(quarantined, "who"), "fault");
+    json_decref(r);
+    char params[64];
+    snprintf(params, sizeof params, "{\"version\": %lld}", (long long)version);
+    peer_call_fails(&p, "policy_activate", params, GB_RPC_POLICY_REJECTED, "version", "is quarantined");
+    json_decref(call_of(&p, "policy_activate", "{\"version\": %lld, \"force\": true}", version));
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void the_decision_log_is_read_in_steps(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    activate(&p, load(&p, "{\"hook\": \"select_engine\", \"source\": \"" LAST_ENGINE "\"}"));
+    for (int i = 0; i < 3; i++) engine_of_a_request(&p);
+    json_t *r = peer_call(&p, "decision_log", "{\"most\": 2}");
+    const json_t *decisions = json_object_get(r, "decisions");
+    CHECK_EQ(json_array_size(decisions), 2);
+    CHECK_EQ(json_int(json_array_get(decisions, 1), "seq"), 2);
+    CHECK_EQ(json_int(json_array_get(decisions, 1), "engine"), 1);
+    CHECK_STR(json_text(json_array_get(decisions, 1), "outcome"), "ok");
+    json_decref(r);
+    r = peer_call(&p, "decision_log", "{\"after\": 2}");
+    CHECK_EQ(json_array_size(json_object_get(r, "decisions")), 1);
+    CHECK_EQ(json_int(r, "lost"), 0);
+    json_decref(r);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void changes_need_admin_rights_and_looking_does_not(void)
+{
+    static const char *const changes[] = {"policy_rollback", "policy_builtin"}, *const looks[] = {"policy_status", "policy_log", "decision_log"};
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_open(&p, &f, false);
+    json_decref(peer_call(&p, "hello", "{\"client\": \"test\"}"));
+    for (int i = 0; i < 2; i++) peer_call_fails(&p, changes[i], "{}", GB_RPC_FORBIDDEN, NULL, "");
+    peer_call_fails(&p, "policy_set", "{\"version\": 1, \"param\": \"x\", \"number\": 1}", GB_RPC_FORBIDDEN, NULL, "");
+    for (int i = 0; i < 3; i++) json_decref(peer_call(&p, looks[i], "{}"));
+    peer_close(&p);
+    fixture_close(&f);
+}
+
 TESTS(TEST(shipped_policies_are_listed), TEST(a_loaded_policy_decides_once_it_is_active_and_not_before),
       TEST(policy_get_returns_the_source_by_version_or_by_hook), TEST(the_same_name_again_is_a_new_version),
       TEST(a_policy_that_does_not_compile_is_rejected_with_its_line), TEST(a_source_over_256_kib_is_too_large),
-      TEST(replacing_a_policy_mid_stream_loses_no_token))
+      TEST(replacing_a_policy_mid_stream_loses_no_token), TEST(a_change_that_expects_an_old_generation_conflicts),
+      TEST(params_are_set_by_type_and_shown_in_the_status), TEST(a_quarantine_is_told_with_its_faults_and_their_snapshots),
+      TEST(the_decision_log_is_read_in_steps), TEST(changes_need_admin_rights_and_looking_does_not))

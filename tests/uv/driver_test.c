@@ -2,6 +2,7 @@
 #include "bindings/uv/driver.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -198,6 +199,7 @@ static void start_with(fixture *f, gb_driver_options options, int rounds_until_f
     CHECK_STR(err.text, "");
     if (rounds_until_failure >= 0) make_fragile(f->instance, rounds_until_failure);
     CHECK_EQ(gb_driver_new(&f->driver, f->instance, &options, &err), GB_OK);
+    CHECK_EQ(gb_driver_catch_signals(f->driver, &err), GB_OK);
     CHECK_EQ(gb_driver_listen_unix(f->driver, f->path, &err), GB_OK);
     CHECK_EQ(uv_thread_create(&f->thread, run_driver, f), 0);
 }
@@ -442,8 +444,40 @@ static void tcp_takes_a_free_port_and_refuses_one_in_use(void)
     finish(&f, GB_OK);
 }
 
+/* The version that decides for a hook: 0 = the C built-in. */
+static json_int_t deciding(client *c, size_t hook)
+{
+    json_t *answer = client_call(c, "policy_status", "{}");
+    json_t *seat = json_array_get(json_object_get(json_array_get(answer, 3), "hooks"), hook);
+    json_int_t version = json_integer_value(json_object_get(seat, "version"));
+    json_decref(answer);
+    return version;
+}
+
+static void sigusr2_gives_every_hook_to_the_builtin_and_streams_go_on(void)
+{
+    fixture f;
+    start(&f, gb_seconds(30), -1);
+    client *reader = client_open(f.path), *watcher = client_open(f.path);
+    client_hello(reader);
+    client_hello(watcher);
+    client_send(reader, "generate", SHORT);
+    CHECK(deciding(watcher, 0) > 0);
+    CHECK(deciding(watcher, 1) > 0);
+    CHECK_EQ(kill(getpid(), SIGUSR2), 0);
+    while (deciding(watcher, 0) || deciding(watcher, 1)) usleep(1000);
+    ending e = client_read_stream(reader);
+    CHECK_EQ(e.tokens, 12);
+    CHECK_STR(e.name, "done");
+    gb_driver_wake(f.driver);
+    expect_closed(reader), client_close(reader);
+    expect_closed(watcher), client_close(watcher);
+    finish(&f, GB_OK);
+}
+
 TESTS(TEST(streams_of_several_clients_arrive_whole_and_in_order), TEST(a_client_that_goes_away_frees_its_blocks),
       TEST(a_shutdown_lets_open_streams_end_and_refuses_new_ones), TEST(a_shutdown_without_patience_aborts_what_is_open),
       TEST(a_second_shutdown_does_not_wait), TEST(a_dead_executor_fails_every_request_and_ends_the_loop_with_its_status),
       TEST(calls_are_answered_while_a_round_runs), TEST(a_busy_server_logs_statistics_and_an_idle_one_is_silent),
-      TEST(tcp_takes_a_free_port_and_refuses_one_in_use))
+      TEST(tcp_takes_a_free_port_and_refuses_one_in_use),
+      TEST(sigusr2_gives_every_hook_to_the_builtin_and_streams_go_on))

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bindings/cli/policy_check.h"
 #include "bindings/cli/remote.h"
 #include "bindings/lua/lua_host.h"
 #include "core/base/nearest.h"
@@ -18,7 +19,7 @@ static const gb_flag flags[] = {
     GB_FLAG(policy_flags, hook, STRING, "", 0, 0, "HOOK", "only this hook: select_engine or order_queue (default: all the policy has)"),
     GB_FLAG(policy_flags, name, STRING, "", 0, 0, "NAME", "load: a name other than the file's own"),
     GB_FLAG(policy_flags, activate, BOOL, "false", 0, 0, "", "load: let the new version decide at once"),
-    GB_FLAG(policy_flags, json, BOOL, "false", 0, 0, "", "print the server's answer as JSON"),
+    GB_FLAG(policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
     GB_REMOTE_FLAGS(policy_flags),
 };
 
@@ -158,7 +159,7 @@ typedef struct verb {
     int (*run)(gb_remote *remote, const gb_args *args, gb_error *err);
 } verb;
 
-static const verb verbs[] = {{"list", 1, list}, {"load", 2, load}, {"activate", 2, activate}};
+static const verb verbs[] = {{"list", 1, list}, {"load", 2, load}, {"activate", 2, activate}, {"check", 2, NULL}};    /* check needs no server */
 
 static const verb *find_verb(const gb_args *args, gb_error *err)
 {
@@ -168,7 +169,7 @@ static const verb *find_verb(const gb_args *args, gb_error *err)
         if (args->n_words && strcmp(args->words[0], verbs[i].name) == 0 && args->n_words == verbs[i].n_words) return &verbs[i];
     }
     const char *found = args->n_words ? gb_nearest_found(&nearest) : NULL;
-    gb_fail(err, GB_EINVAL, "expected policy list, policy load FILE or policy activate VERSION|NAME|builtin%s%s%s", found ? "; did you mean " : "",
+    gb_fail(err, GB_EINVAL, "expected policy check FILE, policy list, policy load FILE or policy activate VERSION|NAME|builtin%s%s%s", found ? "; did you mean " : "",
             found ? found : "", found ? "?" : "");
     return NULL;
 }
@@ -179,6 +180,7 @@ static int run(const gb_args *args)
     gb_error err = {0};
     gb_remote *remote = NULL;
     const verb *v = find_verb(args, &err);
+    if (v && !v->run) return gb_policy_check(args->words[1], f->json);
     int status = v ? gb_remote_open(&remote, &f->remote, &err) : GB_EINVAL;
     if (!status) status = v->run(remote, args, &err);
     gb_remote_close(remote);
@@ -186,6 +188,6 @@ static int run(const gb_args *args)
 }
 
 const gb_command gb_command_policy = {
-    .name = "policy", .arguments = "list | load FILE | activate VERSION|NAME|builtin", .summary = "see and replace the policies of a running server",
+    .name = "policy", .arguments = "check FILE | list | load FILE | activate VERSION|NAME|builtin", .summary = "check a policy; see and replace those of a running server",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(policy_flags), .max_words = 2, .run = run,
 };

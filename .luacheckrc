@@ -6,7 +6,7 @@ cache = false
 -- Policies see the host's table, and read no other global that luajit has not.
 files["lua/policies"] = { read_globals = { "gimbal" } }
 files["examples"] = { read_globals = { "gimbal" } }
-files["tests/lua/*_spec.lua"] = { std = "luajit+busted" }
+files["**/*_spec.lua"] = { std = "luajit+busted" }
 files["tests/lua/template_golden.lua"] = { max_line_length = false }
 -- 5.1 has setfenv and loadfile(path); the kit runs there, too.
 files["lua/gimbal/testing.lua"] = { std = "max" }

@@ -16,11 +16,11 @@ return {
 
     -- How it is spread
 
-    -- engines: attention replicas with their own queue and KV cache
+    -- engines: attention replicas with their own queue and KV cache; also -dp
     data_parallel_size = 1,
-    -- ranks holding experts (default: data-parallel x tensor-parallel)
+    -- ranks holding experts (default: data-parallel x tensor-parallel); also -ep
     expert_parallel_size = 0,
-    -- ranks of one engine (default: from the other two, else 1)
+    -- ranks of one engine (default: from the other two, else 1); also -tp
     tensor_parallel_size = 0,
 
     -- What computes it

@@ -61,7 +61,8 @@ function policy.select_engine(_, engines)
     return next_in_turn(engines, pressure, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
 end
 
--- Algorithm 2: the shortest prefill first; what the prefix cache has is not computed again. The core promotes what has waited longer than the aging threshold.
+-- Algorithm 2: the shortest prefill first; what the prefix cache has is not computed again. The core promotes what has waited
+-- longer than the aging threshold.
 function policy.order_queue(queue)
     for i = 0, queue.n - 1 do
         queue.key[i] = queue.prefill_tokens[i] - queue.cached_tokens[i]

@@ -434,7 +434,7 @@ static void any_split_into_tokens_gives_the_same_text_and_the_same_stop(void)
     start(words, NULL);
     for (int round = 0; round < 5000; round++) {
         char text[41], cut_text[41];
-        int n = (int)gb_rng_below(&rng, 40) + 1, stop_string;
+        int n = (int)gb_rng_below(&rng, 40) + 1, stop_string = -1;
         for (int i = 0; i < n; i++) text[i] = (char)('a' + gb_rng_below(&rng, 3));
         text[n] = 0;
         sampling.n_stop_strings = 0;

@@ -177,10 +177,11 @@ static int take_sample(bench *b, const workload *w, sample *s, gb_error *err)
     return GB_OK;
 }
 
+/* Right after an undisturbed sample of ours: beside a busy neighbour the ratio would say more about the neighbour. */
 static int sample_peer(bench *b, const workload *w, samples *to, gb_error *err)
 {
     double seconds = 0;
-    if (!b->has_peer) return GB_OK;
+    if (!b->has_peer || to->all[to->n].others > QUIET) return GB_OK;
     int status = w->count > 1 ? gb_bench_peer_prefill(&b->peer, w->count, &seconds, err)
                               : gb_bench_peer_decode(&b->peer, w->sequences, w->steps, &seconds, err);
     if (!status) to->peer[to->n_peer++] = w->sequences * w->count * w->steps / seconds;
@@ -271,7 +272,7 @@ static void add_share(gb_report *report, const bench *b, const samples *s, const
 static void add_peer(gb_report *report, const bench *b, const samples *s, const char *name)
 {
     double values[SAMPLES_MAX], ours = median_of(s, rate_of);
-    if (!b->has_peer) return;
+    if (!b->has_peer || s->n_peer == 0) return;
     memcpy(values, s->peer, s->n_peer * sizeof *values);
     double theirs = median(values, s->n_peer);
     gb_report_note(gb_report_add(report, name, ours / theirs, "x"), "%s: %.1f tok/s", b->peer.name, theirs);

@@ -22,25 +22,26 @@ enum {
 };
 static const size_t PROBE_BYTES_MAX = (size_t)1 << 30;    /* read by a probe: as much as the model, no more than this */
 static const double QUIET = 0.3;      /* CPUs that others may use beside a sample that counts */
+static const struct timespec PATIENCE = {.tv_sec = 1};    /* for a neighbour to end what disturbed a sample */
 
-/* What is run: so many steps of `sequences` works with `count` positions each. */
+/* What is run: so many steps of `sequences` works with `count` positions each, with a probe after every `stretch` of them. */
 typedef struct workload {
     const char *name;
-    uint32_t sequences, count, steps;
+    uint32_t sequences, count, steps, stretch;
 } workload;
 
 enum { DECODE_1, DECODE_8, PREFILL_512, WORKLOADS };
 static const workload workloads[WORKLOADS] = {
-    [DECODE_1] = {"decode, 1 sequence", 1, 1, 32},
-    [DECODE_8] = {"decode, 8 sequences", SEQUENCES, 1, 16},
-    [PREFILL_512] = {"prefill, 512 tokens", 1, PREFILL, 1},
+    [DECODE_1] = {"decode, 1 sequence", 1, 1, 32, 8},
+    [DECODE_8] = {"decode, 8 sequences", SEQUENCES, 1, 16, 4},
+    [PREFILL_512] = {"prefill, 512 tokens", 1, PREFILL, 1, 1},
 };
 
 typedef struct sample {
     double tokens_per_s, seconds;
     double bytes, operations;          /* that the whole run needs at least */
     double distinct_experts;           /* of a layer and step */
-    double read, peak;                 /* probed: bytes/s and operations/s, mean of before and after */
+    double read, peak;                 /* probed: bytes/s and operations/s, mean over the stretches of before and after */
     double others;                     /* CPUs */
 } sample;
 
@@ -147,31 +148,39 @@ static double probe_peak(bench *b)
     return best;
 }
 
-static void probe(bench *b, sample *s)
+static void probe(bench *b, sample *s, double weight)
 {
-    s->read += 0.5 * gb_probe_read(b->threads, b->probe_memory, b->probe_bytes);
-    s->peak += 0.5 * probe_peak(b);
+    s->read += weight * gb_probe_read(b->threads, b->probe_memory, b->probe_bytes);
+    s->peak += weight * probe_peak(b);
+}
+
+/* One step, and what it needed at least. */
+static int measure_step(bench *b, const workload *w, uint32_t step, sample *s, gb_error *err)
+{
+    double start = seconds_now();
+    int status = run_step(b, w, step * w->count, err);
+    s->seconds += seconds_now() - start;
+    double first = (double)step * w->count, seen = w->sequences * (w->count * first + w->count * (w->count + 1.0) / 2);
+    double distinct = distinct_experts(b);
+    s->bytes += step_bytes(&b->config, distinct, w->count == 1 ? seen : first + w->count);
+    s->operations += step_operations(&b->config, (double)w->sequences * w->count, w->sequences, seen);
+    s->distinct_experts += distinct / w->steps;
+    return status;
 }
 
 static int take_sample(bench *b, const workload *w, sample *s, gb_error *err)
 {
     gb_meter meter;
+    double half = 0.5 * w->stretch / w->steps;    /* of a stretch's weight, to the probe at each of its ends */
     *s = (sample){0};
     new_tokens(b);
     gb_meter_start(&meter);
-    probe(b, s);
-    double start = seconds_now();
+    probe(b, s, half);
     for (uint32_t step = 0; step < w->steps; step++) {
-        int status = run_step(b, w, step * w->count, err);
+        int status = measure_step(b, w, step, s, err);
         if (status) return status;
-        double first = (double)step * w->count, seen = w->sequences * (w->count * first + w->count * (w->count + 1.0) / 2);
-        double distinct = distinct_experts(b);
-        s->bytes += step_bytes(&b->config, distinct, w->count == 1 ? seen : first + w->count);
-        s->operations += step_operations(&b->config, (double)w->sequences * w->count, w->sequences, seen);
-        s->distinct_experts += distinct / w->steps;
+        if ((step + 1) % w->stretch == 0) probe(b, s, step + 1 < w->steps ? 2 * half : half);
     }
-    s->seconds = seconds_now() - start;
-    probe(b, s);
     s->others = gb_meter_others(&meter);
     s->tokens_per_s = w->sequences * w->count * w->steps / s->seconds;
     return GB_OK;
@@ -208,7 +217,7 @@ static int run_rounds(bench *b, gb_error *err)
             int status = take_sample(b, &workloads[i], &s->all[s->n], err);
             if (!status) status = sample_peer(b, &workloads[i], s, err);
             if (status) return status;
-            s->n++;
+            if (s->all[s->n++].others > QUIET) nanosleep(&PATIENCE, NULL);
         }
         if (all_done) break;
     }

@@ -13,7 +13,10 @@
 #include "core/forward/ops.h"
 #include "core/model/weights.h"
 
-enum { GB_CPU_BLOCK_ROWS = 96 };    /* rows that pass while a panel of weights stays in the cache; the unit of work with a panel */
+enum {
+    GB_CPU_BLOCK_ROWS = 96,    /* rows that pass while a panel of weights stays in the cache; the unit of work with a panel */
+    GB_CPU_RUN_PANELS = 16,    /* units that a thread takes at once at most: it then reads memory in long runs */
+};
 
 /* A gated MLP: down(silu(gate x) * up x), gate and up packed as one matrix. */
 typedef struct gb_cpu_mlp {

@@ -46,9 +46,9 @@ int gb_cpu_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
     experts_job job = {.cpu = cpu, .slots = cpu->weights.moe[moe_layer].slots};
     (void)rows;
     job.panels = job.slots[0].gate_up.panels;
-    gb_threads_for(cpu->threads, cpu->n_pieces * job.panels, 1, gate_up_items, &job);
+    gb_threads_for_runs(cpu->threads, cpu->n_pieces * job.panels, GB_CPU_RUN_PANELS, gate_up_items, &job);
     job.panels = job.slots[0].down.panels;
-    gb_threads_for(cpu->threads, cpu->n_pieces * job.panels, 1, down_items, &job);
+    gb_threads_for_runs(cpu->threads, cpu->n_pieces * job.panels, GB_CPU_RUN_PANELS, down_items, &job);
     return GB_OK;
 }
 

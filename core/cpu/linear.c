@@ -33,7 +33,7 @@ static void run(linear_job *job)
 {
     job->row_blocks = (job->m + GB_CPU_BLOCK_ROWS - 1) / GB_CPU_BLOCK_ROWS;
     job->element = gb_matmul_takes_bf16(job->rung, job->w) ? sizeof(uint16_t) : sizeof(float);
-    gb_threads_for(job->threads, job->w->panels * job->row_blocks, 1, run_items, job);
+    gb_threads_for_runs(job->threads, job->w->panels * job->row_blocks, GB_CPU_RUN_PANELS, run_items, job);
 }
 
 void gb_cpu_multiply(gb_cpu *cpu, const gb_matmul_rung *rung, float *y, size_t y_stride, const void *x, size_t x_stride,

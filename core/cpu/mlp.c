@@ -27,7 +27,7 @@ int gb_cpu_dense_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
     gb_cpu *cpu = (gb_cpu *)ops;
     const gb_cpu_mlp *mlp = &cpu->weights.layers[layer].mlp;
     mlp_job job = {cpu, &mlp->gate_up, rows->n, (rows->n + GB_CPU_BLOCK_ROWS - 1) / GB_CPU_BLOCK_ROWS};
-    gb_threads_for(cpu->threads, mlp->gate_up.panels * job.row_blocks, 1, gate_up_items, &job);
+    gb_threads_for_runs(cpu->threads, mlp->gate_up.panels * job.row_blocks, GB_CPU_RUN_PANELS, gate_up_items, &job);
     gb_cpu_add_product(cpu, cpu->x, cpu->config.hidden, cpu->gated, cpu->config.dense_intermediate, &mlp->down, rows->n);
     return GB_OK;
 }

@@ -33,7 +33,7 @@ struct gb_threads {
     _Alignas(CACHE_LINE) _Atomic uint32_t done;
     _Alignas(CACHE_LINE) _Atomic(gb_threads_body *) body;
     _Atomic(void *) self;
-    _Atomic uint32_t n, chunk;
+    _Atomic uint32_t n, least, most;    /* items, and the bounds of a chunk */
     atomic_bool busy, stopping, caller_sleeps;
     _Atomic uint32_t sleepers;
     pthread_mutex_t lock;
@@ -63,6 +63,15 @@ static uint32_t left_of(uint64_t ticket)
     return (uint32_t)ticket;
 }
 
+/* Half of what each thread would get of the rest, within the job's bounds: chunks shrink towards the end. */
+static uint32_t chunk_of(gb_threads *t, uint32_t left)
+{
+    uint32_t least = atomic_load_explicit(&t->least, memory_order_relaxed), most = atomic_load_explicit(&t->most, memory_order_relaxed);
+    uint32_t fair = left / (2 * t->count);
+    uint32_t size = fair < least ? least : fair < most ? fair : most;
+    return size < left ? size : left;
+}
+
 /* Takes one chunk of the current job, runs it and reports it done. False when nothing is left to take. */
 static bool run_one_chunk(gb_threads *t, uint32_t index)
 {
@@ -74,10 +83,9 @@ static bool run_one_chunk(gb_threads *t, uint32_t index)
         left = left_of(ticket);
         if (left == 0) return false;
         n = atomic_load_explicit(&t->n, memory_order_relaxed);
-        size = atomic_load_explicit(&t->chunk, memory_order_relaxed);
+        size = chunk_of(t, left);
         body = atomic_load_explicit(&t->body, memory_order_relaxed);
         self = atomic_load_explicit(&t->self, memory_order_relaxed);
-        if (size > left) size = left;
     } while (!atomic_compare_exchange_weak_explicit(&t->ticket, &ticket, ticket - size, memory_order_acq_rel, memory_order_acquire));
     body(self, n - left, n - left + size, index);
     if (atomic_fetch_add(&t->done, size) + size == n && atomic_load(&t->caller_sleeps)) {
@@ -153,10 +161,11 @@ static void wait_until_done(gb_threads *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-static void publish(gb_threads *t, uint32_t n, uint32_t chunk, gb_threads_body *body, void *self)
+static void publish(gb_threads *t, uint32_t n, uint32_t least, uint32_t most, gb_threads_body *body, void *self)
 {
     atomic_store_explicit(&t->n, n, memory_order_relaxed);
-    atomic_store_explicit(&t->chunk, chunk, memory_order_relaxed);
+    atomic_store_explicit(&t->least, least, memory_order_relaxed);
+    atomic_store_explicit(&t->most, most, memory_order_relaxed);
     atomic_store_explicit(&t->body, body, memory_order_relaxed);
     atomic_store_explicit(&t->self, self, memory_order_relaxed);
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
@@ -165,19 +174,29 @@ static void publish(gb_threads *t, uint32_t n, uint32_t chunk, gb_threads_body *
     wake_sleepers(t);
 }
 
-void gb_threads_for(gb_threads *t, uint32_t n, uint32_t chunk, gb_threads_body *body, void *self)
+static void run(gb_threads *t, uint32_t n, uint32_t least, uint32_t most, gb_threads_body *body, void *self)
 {
-    GB_ASSERT(chunk >= 1);
+    GB_ASSERT(least >= 1 && least <= most);
     bool was_busy = atomic_exchange(&t->busy, true);
     GB_ASSERT(!was_busy);
-    if (t->count == 1 || n <= chunk) {
-        for (uint32_t begin = 0; begin < n; begin += chunk) body(self, begin, n - begin < chunk ? n : begin + chunk, 0);
+    if (t->count == 1 || n <= least) {
+        for (uint32_t begin = 0; begin < n; begin += most) body(self, begin, n - begin < most ? n : begin + most, 0);
     } else {
-        publish(t, n, chunk, body, self);
+        publish(t, n, least, most, body, self);
         while (run_one_chunk(t, 0)) {}
         wait_until_done(t);
     }
     atomic_store(&t->busy, false);
+}
+
+void gb_threads_for(gb_threads *t, uint32_t n, uint32_t chunk, gb_threads_body *body, void *self)
+{
+    run(t, n, chunk, chunk, body, self);
+}
+
+void gb_threads_for_runs(gb_threads *t, uint32_t n, uint32_t longest, gb_threads_body *body, void *self)
+{
+    run(t, n, 1, longest, body, self);
 }
 
 static int start_worker(gb_threads *t, gb_error *err)

@@ -18,11 +18,15 @@ int      gb_threads_new(gb_threads **out, uint32_t n, gb_error *err);    /* 1 ..
 void     gb_threads_free(gb_threads *threads);
 uint32_t gb_threads_count(const gb_threads *threads);
 
-/* Calls body(self, begin, end, thread) until 0 .. n is covered, in chunks of at most `chunk` items; returns when all are
-   done, and what the bodies wrote is visible to the caller. Which thread takes which chunk varies; results must not depend
-   on it. thread < gb_threads_count, and two bodies that run at once have different ones. */
+/* Calls body(self, begin, end, thread) until 0 .. n is covered, in chunks of `chunk` items; returns when all are done, and what
+   the bodies wrote is visible to the caller. Which thread takes which chunk varies; results must not depend on it.
+   thread < gb_threads_count, and two bodies that run at once have different ones. A single chunk is a plain call. */
 typedef void gb_threads_body(void *self, uint32_t begin, uint32_t end, uint32_t thread);
 void gb_threads_for(gb_threads *threads, uint32_t n, uint32_t chunk, gb_threads_body *body, void *self);
+
+/* The same for large items that lie one after the other in memory: long runs of them first (at most `longest`), because a thread
+   reads a long run faster, and single ones at the end, so that all threads finish together. */
+void gb_threads_for_runs(gb_threads *threads, uint32_t n, uint32_t longest, gb_threads_body *body, void *self);
 
 /* CPUs this process may use: its affinity mask, and the CPU quota of its control group rounded up. At least 1. */
 uint32_t gb_threads_available(void);

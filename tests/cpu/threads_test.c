@@ -58,6 +58,49 @@ static void every_item_is_done_exactly_once_before_the_call_returns(void)
     }
 }
 
+static void runs_cover_every_item_once_and_keep_to_their_longest(void)
+{
+    for (uint32_t threads = 1; threads <= 5; threads++) {
+        gb_threads *pool = pool_of(threads);
+        for (uint32_t n = 0; n <= ITEMS; n = n * 2 + 1) {
+            tally t = {0};
+            gb_threads_for_runs(pool, n, 16, count_items, &t);
+            uint32_t wrong = 0;
+            for (uint32_t i = 0; i < ITEMS; i++) wrong += t.calls[i] != (i < n);
+            CHECK_EQ(wrong, 0);
+            for (uint32_t i = 0; i < 8; i++) CHECK(t.largest_chunk[i] <= 16);
+        }
+        gb_threads_free(pool);
+    }
+}
+
+static void sleep_ms(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Items wait for each other: item 0 ends only when another thread has finished all the rest. */
+static void wait_for_the_rest(void *self, uint32_t begin, uint32_t end, uint32_t thread)
+{
+    (void)thread;
+    atomic_uint *finished = self;
+    if (begin == 0) {
+        while (atomic_load(finished) < 99) sleep_ms(1);
+    } else {
+        atomic_fetch_add(finished, end - begin);
+    }
+}
+
+/* Three items for two threads: the first waits for the others, so one thread alone would never end. */
+static void few_items_in_runs_are_shared_all_the_same(void)
+{
+    gb_threads *pool = pool_of(2);
+    atomic_uint finished = 97;
+    gb_threads_for_runs(pool, 3, 16, wait_for_the_rest, &finished);
+    CHECK_EQ(atomic_load(&finished), 99);
+    gb_threads_free(pool);
+}
+
 static void ten_thousand_jobs_in_a_row_see_each_other_s_results(void)
 {
     gb_threads *pool = pool_of(4);
@@ -65,11 +108,6 @@ static void ten_thousand_jobs_in_a_row_see_each_other_s_results(void)
     for (uint32_t job = 0; job < 10000; job++) gb_threads_for(pool, 16, 1, count_items, &t);
     for (uint32_t i = 0; i < 16; i++) CHECK_EQ(t.calls[i], 10000);
     gb_threads_free(pool);
-}
-
-static void sleep_ms(long ms)
-{
-    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
 static double process_cpu_seconds(void)
@@ -92,18 +130,6 @@ static void idle_threads_sleep_and_wake_for_the_next_job(void)
     sleep_ms(200);
     CHECK(process_cpu_seconds() - before < 0.1);    /* three spinning threads would burn 0.2 CPU seconds or more */
     gb_threads_free(pool);
-}
-
-/* Items wait for each other: item 0 ends only when another thread has finished all the rest. */
-static void wait_for_the_rest(void *self, uint32_t begin, uint32_t end, uint32_t thread)
-{
-    (void)thread;
-    atomic_uint *finished = self;
-    if (begin == 0) {
-        while (atomic_load(finished) < 99) sleep_ms(1);
-    } else {
-        atomic_fetch_add(finished, end - begin);
-    }
 }
 
 static void a_held_up_thread_does_not_hold_up_the_other_chunks(void)
@@ -182,6 +208,8 @@ static void a_cpu_quota_is_rounded_up_to_whole_cpus(void)
 }
 
 TESTS(TEST(every_item_is_done_exactly_once_before_the_call_returns),
+      TEST(runs_cover_every_item_once_and_keep_to_their_longest),
+      TEST(few_items_in_runs_are_shared_all_the_same),
       TEST(ten_thousand_jobs_in_a_row_see_each_other_s_results),
       TEST(idle_threads_sleep_and_wake_for_the_next_job),
       TEST(a_held_up_thread_does_not_hold_up_the_other_chunks),

@@ -9,16 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bindings/c/backend.h"
 #include "bindings/c/plan.h"
 #include "core/base/log.h"
-#include "core/cpu/cpu.h"
 #include "core/forward/forward.h"
-#include "core/model/weights.h"
 
 /* What the steps of opening hand to each other. */
 typedef struct opening {
     gb_instance *instance;
     const gb_options *options;
+    const gb_backend *backend;
+    gb_backend_device device;
     gb_topology topology;
     gb_kv_plan kv;
     bool f32;
@@ -106,6 +107,13 @@ static int open_template(opening *o, gb_error *err)
     return status;
 }
 
+static int open_backend(opening *o, gb_error *err)
+{
+    int status = gb_backend_choose(&o->backend, &o->device, o->options->backend, NULL, err);
+    if (!status && strcmp(o->backend->name, "cpu") != 0) gb_log(GB_LOG_INFO, "backend %s on %s", o->backend->name, o->device.name);
+    return status;
+}
+
 /* ---- sizes ---- */
 
 static void log_sizes(const opening *o)
@@ -114,7 +122,7 @@ static void log_sizes(const opening *o)
     const gb_model_config *config = &o->instance->config;
     uint64_t tokens = (uint64_t)kv->blocks_per_engine * GB_BLOCK_TOKENS * o->topology.engines;
     if (kv->memory_cut)
-        gb_log(GB_LOG_WARN, "kv_cache_memory is cut to %" PRIu64 " MiB, a quarter of this machine's memory", kv->memory >> 20);
+        gb_log(GB_LOG_WARN, "kv_cache_memory is cut to %" PRIu64 " MiB, a quarter of the memory at hand", kv->memory >> 20);
     if (kv->len_cut)
         gb_log(GB_LOG_WARN, "max_model_len is cut from the model's %u to the %u positions an engine's KV cache holds; raise kv_cache_memory",
                config->max_positions, kv->max_model_len);
@@ -136,7 +144,8 @@ static int plan_sizes(opening *o, gb_error *err)
     if (status) return status;
     o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
     gb_kv_wish wish = {
-        .memory = (uint64_t)opt->kv_cache_memory, .machine = gb_plan_machine_memory(), .block_bytes = gb_cpu_block_bytes(config, o->f32),
+        .memory = (uint64_t)opt->kv_cache_memory, .machine = o->device.memory ? o->device.memory : gb_plan_machine_memory(),
+        .block_bytes = o->backend->block_bytes(config, o->f32),
         .engines = o->topology.engines, .max_num_seqs = (uint32_t)opt->max_num_seqs, .max_model_len = (uint32_t)opt->max_model_len,
         .model_len = config->max_positions,
     };
@@ -147,24 +156,27 @@ static int plan_sizes(opening *o, gb_error *err)
 
 /* ---- executor, server, policies ---- */
 
+/* Lines of a plugin, which has a log of its own, into ours. */
+static void pass_line(void *self, gb_log_level level, const char *line)
+{
+    (void)self;
+    gb_log(level, "%s", line);
+}
+
 static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_error *err)
 {
     const gb_options *opt = o->options;
-    const gb_model_config *config = &o->instance->config;
-    gb_cpu_options cpu;
-    int status = gb_weights_check(weights, config, err);
+    int status = gb_weights_check(weights, &o->instance->config, err);
     if (status) return status;
-    gb_cpu_options_default(&cpu, config);
-    cpu.limits.engines = o->topology.engines;
-    cpu.limits.ranks = o->topology.ranks;
-    cpu.limits.max_works = (uint32_t)opt->max_num_seqs;
-    cpu.limits.max_tokens = (uint32_t)opt->max_num_batched_tokens;
-    cpu.limits.max_positions = o->kv.max_model_len;
-    cpu.limits.blocks_per_engine = o->kv.blocks_per_engine;
-    cpu.threads = (uint32_t)opt->threads;
-    cpu.kernels = opt->cpu_kernels;
-    cpu.f32 = o->f32;
-    return gb_cpu_ops_new(ops, config, weights, &cpu, err);
+    gb_backend_options options = {
+        .limits = {
+            .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
+            .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len,
+            .blocks_per_engine = o->kv.blocks_per_engine,
+        },
+        .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .log = pass_line,
+    };
+    return o->backend->ops_new(ops, &o->instance->config, weights, &options, err);
 }
 
 static int open_executor(opening *o, gb_error *err)
@@ -245,7 +257,7 @@ static int open_policies(opening *o, gb_error *err)
 
 /* ---- the whole ---- */
 
-/* Forks a child for a moment: now, while there are no weights whose pages it would share. */
+/* Forks a child for a moment: now, while there are no weights whose pages it would share and no device is open. */
 static int prepare_policies(opening *o, gb_error *err)
 {
     (void)o;
@@ -257,7 +269,7 @@ static int prepare_policies(opening *o, gb_error *err)
 int gb_instance_open(gb_instance **out, const gb_options *options, gb_error *err)
 {
     static int (*const steps[])(opening *, gb_error *) = {
-        open_config, plan_sizes, prepare_policies, open_tokenizer, open_template, open_executor, open_server, open_round, open_policies,
+        open_config, prepare_policies, open_backend, plan_sizes, open_tokenizer, open_template, open_executor, open_server, open_round, open_policies,
     };
     double start = seconds_now();
     opening o = {.instance = calloc(1, sizeof *o.instance), .options = options};

@@ -24,7 +24,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("parallel", data_parallel_size, INT, "1", 1, 512, "N", "engines: attention replicas with their own queue and KV cache; also -dp") \
     X("parallel", expert_parallel_size, INT, "0", 0, 512, "N", "ranks holding experts (default: data-parallel x tensor-parallel); also -ep") \
     X("parallel", tensor_parallel_size, INT, "0", 0, 512, "N", "ranks of one engine (default: from the other two, else 1); also -tp") \
-    X("compute", backend, STRING, "cpu", 0, 0, "cpu", "what runs the model") \
+    X("compute", backend, STRING, "auto", 0, 0, "auto|cpu|cuda|cuemu", \
+      "what runs the model; auto is cuda where it can run, else cpu; cuemu runs the CUDA code on the CPU, slowly, to check it") \
     X("compute", threads, INT, "0", 0, 1024, "N", "compute threads (default: the CPUs this process may use)") \
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \
       "instruction set of the kernels; auto takes the fastest, measured at start") \

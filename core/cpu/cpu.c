@@ -221,3 +221,20 @@ int gb_cpu_ops_new(gb_ops **out, const gb_model_config *config, const gb_weights
     else cpu_free(&cpu->base);
     return rc;
 }
+
+/* --- behind the seam of backends --- */
+
+static int backend_ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
+                           gb_error *err)
+{
+    gb_cpu_options cpu = {.limits = options->limits, .threads = options->threads, .kernels = options->kernels, .f32 = options->f32};
+    return gb_cpu_ops_new(out, config, weights, &cpu, err);
+}
+
+const gb_backend *gb_cpu_backend(void)
+{
+    static const gb_backend backend = {
+        .abi = GB_BACKEND_ABI, .sizes = GB_BACKEND_SIZES, .name = "cpu", .block_bytes = gb_cpu_block_bytes, .ops_new = backend_ops_new,
+    };
+    return &backend;
+}

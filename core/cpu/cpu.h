@@ -3,9 +3,7 @@
 #ifndef GB_CPU_CPU_H
 #define GB_CPU_CPU_H
 
-#include "core/forward/ops.h"
-#include "core/model/config.h"
-#include "core/model/weights.h"
+#include "core/forward/backend.h"
 
 typedef struct gb_cpu_options {
     gb_ops_limits limits;
@@ -27,5 +25,8 @@ size_t gb_cpu_block_bytes(const gb_model_config *config, bool f32);
    limits that do not fit the model, GB_ENOMEM, and what gb_matmul_choose says about kernels. */
 int gb_cpu_ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_cpu_options *options,
                    gb_error *err);
+
+/* The same behind the seam that plugins have. */
+const gb_backend *gb_cpu_backend(void);
 
 #endif

@@ -42,6 +42,8 @@ static void fill_engines(gb_tables *t, gb_rng *rng, shape kind)
         e->waiting_prefill_tokens[i] = floor(load * 65536);
         e->pending_tokens[i] = floor(load * 2048);
         e->kv_used_ratio[i] = load;
+        e->pending[i] = floor(load * 8);
+        e->kv_used_tokens[i] = floor(load * 100000);
         e->kv_free_tokens[i] = floor((1 - load) * 100000);
         e->moe_pressure[i] = 0.5 + load;
         e->running[i] = floor(load * 64);

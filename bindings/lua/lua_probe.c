@@ -23,6 +23,8 @@ static void fill_engines(gb_engine_table *e, gb_rng *rng, unsigned shape)
         e->waiting_prefill_tokens[i] = floor(load * 65536);
         e->pending_tokens[i] = floor(load * 2048);
         e->kv_used_ratio[i] = shape == 2 ? 0.85 + 0.15 * load : load;
+        e->pending[i] = floor(load * 8);
+        e->kv_used_tokens[i] = floor(e->kv_used_ratio[i] * 100000);
         e->kv_free_tokens[i] = floor((1 - e->kv_used_ratio[i]) * 100000);
         e->moe_pressure[i] = 0.5 + load;
         e->running[i] = floor(load * 64);

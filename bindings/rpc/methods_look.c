@@ -250,6 +250,8 @@ static const gb_rpc_field engine_fields[] = {
     {.name = "healthy", .type = GB_RPC_BOOL, .doc = "false when the engine is down"},
     {.name = "cached_tokens", .type = GB_RPC_INT,
      .doc = "of the latest request: its first tokens that the engine's prefix cache had"},
+    {.name = "pending", .type = GB_RPC_INT, .doc = "requests dispatched to it that its latest trace has not seen"},
+    {.name = "kv_used_tokens", .type = GB_RPC_INT, .doc = "positions in blocks that requests hold"},
     {.name = "kv_used", .type = GB_RPC_INT, .doc = "KV blocks in use; a block has 16 positions"},
     {.name = "kv_total", .type = GB_RPC_INT, .doc = "KV blocks of the engine"},
     {.name = "trace_seq", .type = GB_RPC_INT, .doc = "grows with each trace"},

@@ -20,7 +20,9 @@
     X(age_ns, "ns", "age of the trace; 0 while nothing is in flight") \
     X(valid, "0 or 1", "1 once a trace exists") \
     X(healthy, "0 or 1", "0 when the engine is down") \
-    X(cached_tokens, "tokens", "leading tokens of the request's prompt that are in the engine's prefix cache")
+    X(cached_tokens, "tokens", "leading tokens of the request's prompt that are in the engine's prefix cache") \
+    X(pending, "requests", "requests dispatched to the engine that its latest trace has not seen") \
+    X(kv_used_tokens, "tokens", "positions in KV blocks that requests hold")
 
 /* The request that select_engine decides about: one row of scalars. Read-only. */
 #define GB_REQUEST_COLUMNS(X) \

@@ -9,7 +9,7 @@ typedef struct gb_trace {
     uint64_t seq;                       /* 0 = none yet */
     gb_time at;
     uint64_t seen_dispatch;             /* the last dispatch it knows of */
-    double running_prefill_tokens, waiting_prefill_tokens, kv_used_ratio, kv_free_tokens, moe_pressure;
+    double running_prefill_tokens, waiting_prefill_tokens, kv_used_ratio, kv_used_tokens, kv_free_tokens, moe_pressure;
     double running, waiting, oldest_wait_ns, preemptions, round_time_ns;
 } gb_trace;
 
@@ -25,7 +25,7 @@ typedef struct gb_engine {
     uint32_t *flight_counts;            /* positions each of them computes */
     uint64_t preemptions, dispatches;
     gb_trace trace;                     /* the latest published */
-    uint64_t pending_tokens;            /* of dispatches the trace has not seen */
+    uint64_t pending, pending_tokens;   /* dispatches the trace has not seen, and their prompt tokens */
 } gb_engine;
 
 /* GB_ENOMEM. */

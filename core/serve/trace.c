@@ -19,6 +19,7 @@ void gb_trace_take(gb_trace *trace, const gb_engine *engine, uint64_t seq, gb_ti
         .running_prefill_tokens = (double)running_prefill_tokens(engine),
         .waiting_prefill_tokens = (double)engine->queue.prefill_tokens,
         .kv_used_ratio = (double)gb_kv_held(kv) / kv->n_blocks,
+        .kv_used_tokens = (double)gb_kv_held(kv) * GB_BLOCK_TOKENS,
         .kv_free_tokens = (double)gb_kv_available(kv) * GB_BLOCK_TOKENS,
         .moe_pressure = moe_pressure,
         .running = engine->n_running,
@@ -30,16 +31,22 @@ void gb_trace_take(gb_trace *trace, const gb_engine *engine, uint64_t seq, gb_ti
 }
 
 /* Dispatches after the last one the trace knows of. A trace taken here and now knows all, and nothing has to be summed. */
-static uint64_t unseen_tokens(const gb_engine *engine, const gb_pool *pool)
+static void count_unseen(gb_engine *engine, const gb_pool *pool)
 {
-    uint64_t tokens = 0;
-    if (engine->trace.seen_dispatch == engine->dispatches) return 0;
+    engine->pending = engine->pending_tokens = 0;
+    if (engine->trace.seen_dispatch == engine->dispatches) return;
     for (uint32_t i = 0; i < pool->capacity; i++) {
         const gb_live *live = &pool->slots[i];
-        if (!gb_live_has_ended(live) && live->engine == engine->index && live->dispatch > engine->trace.seen_dispatch)
-            tokens += live->n_prompt;
+        if (gb_live_has_ended(live) || live->engine != engine->index || live->dispatch <= engine->trace.seen_dispatch) continue;
+        engine->pending++;
+        engine->pending_tokens += live->n_prompt;
     }
-    return tokens;
+}
+
+static void show_unseen(const gb_engine *engine, gb_engine_table *table)
+{
+    table->pending[engine->index] = (double)engine->pending;
+    table->pending_tokens[engine->index] = (double)engine->pending_tokens;
 }
 
 bool gb_trace_publish(gb_engine *engine, gb_engine_table *table, const gb_trace *trace, const gb_pool *pool)
@@ -47,11 +54,12 @@ bool gb_trace_publish(gb_engine *engine, gb_engine_table *table, const gb_trace 
     uint32_t i = engine->index;
     if (trace->seq <= engine->trace.seq) return false;
     engine->trace = *trace;
-    engine->pending_tokens = unseen_tokens(engine, pool);
+    count_unseen(engine, pool);
+    show_unseen(engine, table);
     table->running_prefill_tokens[i] = trace->running_prefill_tokens;
     table->waiting_prefill_tokens[i] = trace->waiting_prefill_tokens;
-    table->pending_tokens[i] = (double)engine->pending_tokens;
     table->kv_used_ratio[i] = trace->kv_used_ratio;
+    table->kv_used_tokens[i] = trace->kv_used_tokens;
     table->kv_free_tokens[i] = trace->kv_free_tokens;
     table->moe_pressure[i] = trace->moe_pressure;
     table->running[i] = trace->running;
@@ -66,15 +74,17 @@ bool gb_trace_publish(gb_engine *engine, gb_engine_table *table, const gb_trace 
 void gb_trace_note_dispatch(gb_engine *engine, gb_engine_table *table, gb_live *live)
 {
     live->dispatch = ++engine->dispatches;
+    engine->pending++;
     engine->pending_tokens += live->n_prompt;
-    table->pending_tokens[engine->index] = (double)engine->pending_tokens;
+    show_unseen(engine, table);
 }
 
 void gb_trace_note_withdrawal(gb_engine *engine, gb_engine_table *table, const gb_live *live)
 {
     if (live->dispatch <= engine->trace.seen_dispatch) return;
+    engine->pending--;
     engine->pending_tokens -= live->n_prompt;
-    table->pending_tokens[engine->index] = (double)engine->pending_tokens;
+    show_unseen(engine, table);
 }
 
 void gb_trace_refresh_age(const gb_engine *engine, gb_engine_table *table, gb_time now)

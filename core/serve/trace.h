@@ -10,7 +10,7 @@
 /* Takes the trace number `seq` of an engine. */
 void gb_trace_take(gb_trace *trace, const gb_engine *engine, uint64_t seq, gb_time round_time, double moe_pressure, gb_time now);
 
-/* Makes it the engine's latest and recomputes pending_tokens. False when a newer one is there already. */
+/* Makes it the engine's latest and recomputes pending and pending_tokens. False when a newer one is there already. */
 bool gb_trace_publish(gb_engine *engine, gb_engine_table *table, const gb_trace *trace, const gb_pool *pool);
 
 /* A request was dispatched to the engine, or ended before a trace saw it. */

@@ -14,7 +14,7 @@ testing.columns = {
     engines = {
         running_prefill_tokens = 0, waiting_prefill_tokens = 0, pending_tokens = 0, kv_used_ratio = 0, kv_free_tokens = 0,
         moe_pressure = 1, running = 0, waiting = 0, oldest_wait_ns = 0, preemptions = 0, round_time_ns = 0, age_ns = 0, valid = 1,
-        healthy = 1, cached_tokens = 0,
+        healthy = 1, cached_tokens = 0, pending = 0, kv_used_tokens = 0,
     },
     request = { prompt_tokens = 1, max_tokens = 16, priority = 0, session = 0, deadline_ns = math.huge },
     queue = {
@@ -221,7 +221,7 @@ function testing.any_engines(random, n)
             running_prefill_tokens = random(8192), waiting_prefill_tokens = random(65536), pending_tokens = random(2048),
             kv_used_ratio = random(), moe_pressure = 0.5 + random(), running = random(64), waiting = random(256),
             oldest_wait_ns = random(6e9), age_ns = random(1.1e9), valid = random(20) > 0 and 1 or 0, healthy = random(10) > 0 and 1 or 0,
-            cached_tokens = random(3) == 0 and random(4096) or 0,
+            cached_tokens = random(3) == 0 and random(4096) or 0, pending = random(8), kv_used_tokens = random(100000),
         }
     end
     return testing.engines(rows, random(n))

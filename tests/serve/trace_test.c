@@ -66,6 +66,7 @@ static void a_trace_reports_what_runs_and_what_waits(void)
     CHECK_NEAR(t->running_prefill_tokens[0], 70, 0);
     CHECK_NEAR(t->waiting_prefill_tokens[0], 210, 0);
     CHECK_NEAR(t->kv_used_ratio[0], 11.0 / 40, 1e-12);
+    CHECK_NEAR(t->kv_used_tokens[0], 11 * 16, 0);
     CHECK_NEAR(t->kv_free_tokens[0], 29 * 16, 0);
     CHECK_NEAR(t->running[0], 2, 0);
     CHECK_NEAR(t->waiting[0], 2, 0);
@@ -76,14 +77,16 @@ static void a_trace_reports_what_runs_and_what_waits(void)
     stop();
 }
 
-static void pending_tokens_are_acknowledged_by_the_trace_that_saw_them(void)
+static void pending_requests_and_tokens_are_acknowledged_by_the_trace_that_saw_them(void)
 {
     start();
     dispatch(100, 1);
     dispatch(50, 2);
+    CHECK_NEAR(tables.engines.pending[0], 2, 0);
     CHECK_NEAR(tables.engines.pending_tokens[0], 150, 0);
     gb_trace trace = take(1, 3);
     publish(&trace);
+    CHECK_NEAR(tables.engines.pending[0], 0, 0);
     CHECK_NEAR(tables.engines.pending_tokens[0], 0, 0);
     CHECK_NEAR(tables.engines.waiting_prefill_tokens[0], 150, 0);
     stop();
@@ -100,6 +103,7 @@ static void a_late_refresh_neither_drops_nor_double_counts_a_dispatch(void)
     CHECK_NEAR(tables.engines.pending_tokens[0], 137, 0);
     publish(&slow);
     CHECK_NEAR(tables.engines.waiting_prefill_tokens[0], 100, 0);
+    CHECK_NEAR(tables.engines.pending[0], 2, 0);
     CHECK_NEAR(tables.engines.pending_tokens[0], 37, 0);
     gb_trace fresh = take(2, 5);
     publish(&fresh);
@@ -129,10 +133,12 @@ static void a_request_withdrawn_before_it_was_seen_leaves_no_pressure_behind(voi
     gb_trace slow = take(1, 2);
     gb_live *unseen = dispatch(30, 3);
     withdraw(unseen);
+    CHECK_NEAR(tables.engines.pending[0], 1, 0);
     CHECK_NEAR(tables.engines.pending_tokens[0], 100, 0);
     publish(&slow);
     CHECK_NEAR(tables.engines.pending_tokens[0], 0, 0);
     withdraw(seen);
+    CHECK_NEAR(tables.engines.pending[0], 0, 0);
     CHECK_NEAR(tables.engines.pending_tokens[0], 0, 0);
     stop();
 }
@@ -150,6 +156,6 @@ static void an_engine_with_nothing_in_flight_is_never_stale(void)
     stop();
 }
 
-TESTS(TEST(a_trace_reports_what_runs_and_what_waits), TEST(pending_tokens_are_acknowledged_by_the_trace_that_saw_them),
+TESTS(TEST(a_trace_reports_what_runs_and_what_waits), TEST(pending_requests_and_tokens_are_acknowledged_by_the_trace_that_saw_them),
       TEST(a_late_refresh_neither_drops_nor_double_counts_a_dispatch), TEST(an_older_trace_never_replaces_a_newer_one),
       TEST(a_request_withdrawn_before_it_was_seen_leaves_no_pressure_behind), TEST(an_engine_with_nothing_in_flight_is_never_stale))

@@ -46,7 +46,9 @@ int gb_lua_host_parse_hook(int *hook, const char *name, gb_error *err)
     for (*hook = 0; *hook < GB_HOOKS; (*hook)++) {
         if (strcmp(name, gb_hook_name((gb_hook)*hook)) == 0) return GB_OK;
     }
-    return gb_fail(err, GB_EINVAL, "\"%.64s\" is no hook; hooks are select_engine and order_queue", name);
+    char all[GB_HOOK_NAMES_BYTES];
+    gb_hook_names(all);
+    return gb_fail(err, GB_EINVAL, "\"%.64s\" is no hook; hooks are %s", name, all);
 }
 
 int gb_lua_host_unknown(uint32_t number, gb_error *err)

@@ -1,5 +1,7 @@
 #include "core/flow/policy.h"
 
+#include <stdio.h>
+
 #include "core/base/assert.h"
 
 const char *gb_hook_name(gb_hook hook)
@@ -10,4 +12,14 @@ const char *gb_hook_name(gb_hook hook)
     case GB_HOOKS: break;
     }
     GB_UNREACHABLE();
+}
+
+void gb_hook_names(char out[GB_HOOK_NAMES_BYTES])
+{
+    int n = 0;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        const char *before = hook == 0 ? "" : hook == GB_HOOKS - 1 ? " and " : ", ";
+        n += snprintf(out + n, (size_t)(GB_HOOK_NAMES_BYTES - n), "%s%s", before, gb_hook_name((gb_hook)hook));
+        GB_ASSERT(n < GB_HOOK_NAMES_BYTES);
+    }
 }

@@ -16,6 +16,9 @@ typedef enum gb_hook { GB_HOOK_SELECT, GB_HOOK_ORDER, GB_HOOKS } gb_hook;
 
 const char *gb_hook_name(gb_hook hook);    /* "select_engine", "order_queue" */
 
+enum { GB_HOOK_NAMES_BYTES = 128 };
+void gb_hook_names(char out[GB_HOOK_NAMES_BYTES]);    /* all of them for a sentence: "select_engine and order_queue" */
+
 typedef struct gb_policy {
     const char *name;
     uint32_t version;    /* 0 for built-ins */

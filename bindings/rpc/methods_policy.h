@@ -1,0 +1,47 @@
+/* What the methods about policies share: methods_policy.c says who decides, methods_policy_change.c changes it,
+   methods_policy_log.c says what happened. */
+#ifndef GB_RPC_METHODS_POLICY_H
+#define GB_RPC_METHODS_POLICY_H
+
+#include "bindings/lua/lua_host.h"
+#include "bindings/rpc/method.h"
+
+/* Fills name with the parameter `hook`, or returns false for a wrong one, and the call has failed; *given = NULL when it is absent. */
+bool gb_rpc_param_hook(gb_rpc_call *call, char name[GB_RPC_STRING_MAX + 1], const char **given);
+
+/* GB_RPC_POLICY_FIELDS and what writes them. */
+void gb_rpc_pack_policy(gb_pack_list *map, const gb_lua_info *info);
+
+/* Version by hook. */
+void gb_rpc_pack_active(gb_pack *out, const gb_lua_host *host);
+
+/* Who changes something, what is expected, and when. The generation is stored where the change points at. */
+gb_lua_change gb_rpc_read_change(const gb_rpc_call *call, const char *hook, uint64_t *generation);
+
+/* The answer to a change, or why it was refused; path is the parameter that is to blame. */
+gb_rpc_outcome gb_rpc_reply_change(gb_rpc_call *call, int status, const char *path);
+extern const gb_rpc_field gb_rpc_change_result[];
+
+#define GB_RPC_EXPECTED_FIELD \
+    { \
+        .name = "expected_generation", .type = GB_RPC_INT, .low = 0, .high = INT64_MAX, \
+        .doc = "refuse with VERSION_CONFLICT when it is another by now" \
+    }
+
+#define GB_RPC_POLICY_FIELDS \
+    {.name = "version", .type = GB_RPC_INT, .doc = "1, 2 ... in order of loading; 0 = the C built-in"}, \
+        {.name = "name", .type = GB_RPC_STRING, .doc = "several versions may have one name"}, \
+        {.name = "sha256", .type = GB_RPC_STRING, .doc = "of the source"}, \
+        {.name = "hooks", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .doc = "that the script has"}, \
+        {.name = "active", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .doc = "for which it decides now"}, \
+        {.name = "state", .type = GB_RPC_STRING, .doc = "\"ready\", \"active\", \"standby\", \"retired\" or \"quarantined\""}, \
+    { \
+        .name = "builtin", .type = GB_RPC_BOOL, .doc = "shipped with gimbal" \
+    }
+
+#define GB_RPC_ACTIVE_FIELD \
+    { \
+        .name = "active", .type = GB_RPC_INT, .shape = GB_RPC_BY_NAME, .doc = "version that decides for each hook; 0 = the C built-in" \
+    }
+
+#endif

@@ -71,6 +71,7 @@ static int run_parsed(const gb_command *command, const gb_args *args)
 {
     if (args->help) {
         printf("Usage: gimbal %s [flags]%s%s\n%s\n", command->name, *command->arguments ? " " : "", command->arguments, command->summary);
+        if (command->help) command->help(stdout);
         gb_args_help(args, stdout);
         return GB_EXIT_OK;
     }

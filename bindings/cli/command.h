@@ -17,6 +17,7 @@ enum {
 
 typedef struct gb_command {
     const char *name, *arguments, *summary;
+    void (*help)(FILE *out);     /* more of it, above the flags; NULL: nothing */
     const gb_flag *flags;
     uint32_t n_flags;
     size_t values_bytes;         /* of the struct that flags fill */

@@ -1,193 +1,93 @@
-#include "bindings/cli/command.h"
+/* gimbal policy: check policies, and see and replace those of a running server. */
+#include "bindings/cli/policy_verbs.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bindings/cli/policy_check.h"
-#include "bindings/cli/remote.h"
-#include "bindings/lua/lua_host.h"
 #include "core/base/nearest.h"
 
-typedef struct policy_flags {
-    gb_remote_flags remote;
-    const char *hook, *name;
-    bool activate, json;
-} policy_flags;
-
 static const gb_flag flags[] = {
-    GB_FLAG(policy_flags, hook, STRING, "", 0, 0, "HOOK", "only this hook: select_engine or order_queue (default: all the policy has)"),
-    GB_FLAG(policy_flags, name, STRING, "", 0, 0, "NAME", "load: a name other than the file's own"),
-    GB_FLAG(policy_flags, activate, BOOL, "false", 0, 0, "", "load: let the new version decide at once"),
-    GB_FLAG(policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
-    GB_REMOTE_FLAGS(policy_flags),
+    GB_FLAG(gb_policy_flags, hook, STRING, "", 0, 0, "HOOK", "only this hook, as policy status lists them (default: all that the policy has)"),
+    GB_FLAG(gb_policy_flags, expected_generation, INT, "0", 0, 9007199254740992.0, "N",
+            "change nothing unless the server is at this generation, as policy status says it"),
+    GB_FLAG(gb_policy_flags, name, STRING, "", 0, 0, "NAME", "load: a name other than the file's own"),
+    GB_FLAG(gb_policy_flags, activate, BOOL, "false", 0, 0, "", "load: let the new version decide at once"),
+    GB_FLAG(gb_policy_flags, force, BOOL, "false", 0, 0, "",
+            "activate, load --activate: also a quarantined script, and without the state of the one before"),
+    GB_FLAG(gb_policy_flags, policy, STRING, "", 0, 0, "POLICY", "set: the version or name whose param it is (default: the one that decides and has it)"),
+    GB_FLAG(gb_policy_flags, after, INT, "0", 0, 9007199254740992.0, "SEQ", "log, decisions: only what came after this one"),
+    GB_FLAG(gb_policy_flags, most, INT, "256", 1, 1024, "N", "decisions: at most so many"),
+    GB_FLAG(gb_policy_flags, fault, INT, "0", 0, 9007199254740992.0, "SEQ", "log: only this fault, in full"),
+    GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
+    GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
+    GB_REMOTE_FLAGS(gb_policy_flags),
 };
 
-/* ---- list ---- */
+static int check(const gb_args *args) { return gb_policy_check(args->words[1], ((const gb_policy_flags *)args->values)->json); }
 
-static const char *text_of(const json_t *object, const char *key)
+static const gb_policy_verb verbs[] = {
+    {"check", "FILE", "all that can be said of a policy without a server", 1, NULL, check},
+    {"list", "", "every version: state, calls, faults; * marks the hooks it decides", 0, gb_policy_list, NULL},
+    {"status", "", "who decides each hook, with params and faults", 0, gb_policy_status, NULL},
+    {"get", "VERSION|NAME", "the source of a version", 1, gb_policy_get, NULL},
+    {"log", "", "changes and who made them, and failed decisions", 0, gb_policy_log, NULL},
+    {"decisions", "", "the latest decisions of scripts", 0, gb_policy_decisions, NULL},
+    {"load", "FILE", "compile and probe; nothing decides differently yet", 1, gb_policy_load, NULL},
+    {"activate", "VERSION|NAME|builtin", "let a version decide, the newest of a name", 1, gb_policy_activate, NULL},
+    {"rollback", "", "back to what decided before, at once; again = forward", 0, gb_policy_rollback, NULL},
+    {"builtin", "", "the red button: the built-in in C decides", 0, gb_policy_builtin, NULL},
+    {"set", "NAME=VALUE", "change one param while the policy runs", 1, gb_policy_set, NULL},
+};
+
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+static void help(FILE *out)
 {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
+    fputs("\nVerbs:\n", out);
+    for (int i = 0; i < N_VERBS; i++) gb_option_help_line(out, verbs[i].name, verbs[i].arguments, verbs[i].summary, "");
 }
 
-static void join_hooks(char *out, size_t capacity, const json_t *policy)
+static const gb_policy_verb *find_verb(const gb_args *args, gb_error *err)
 {
-    size_t i, n = 0;
-    json_t *hook;
-    out[0] = '\0';
-    json_array_foreach(json_object_get(policy, "hooks"), i, hook)
-        n += (size_t)snprintf(out + n, n < capacity ? capacity - n : 0, "%s%s", n ? "," : "", json_string_value(hook) ? json_string_value(hook) : "");
-}
-
-static void print_policies(const json_t *result)
-{
-    size_t i;
-    json_t *policy;
-    printf("%-8s%-20s%-10s%-28s%-14s%10s%8s\n", "version", "name", "state", "hooks", "sha256", "calls", "faults");
-    json_array_foreach(json_object_get(result, "policies"), i, policy) {
-        char hooks[128];
-        join_hooks(hooks, sizeof hooks, policy);
-        printf("%-8lld%-20s%-10s%-28s%-14.12s%10lld%8lld\n", (long long)json_integer_value(json_object_get(policy, "version")),
-               text_of(policy, "name"), text_of(policy, "state"), hooks, text_of(policy, "sha256"),
-               (long long)json_integer_value(json_object_get(policy, "calls")), (long long)json_integer_value(json_object_get(policy, "faults")));
+    if (args->n_words == 0) {
+        gb_fail(err, GB_EINVAL, "gimbal policy needs a verb: gimbal policy --help lists them");
+        return NULL;
     }
-}
-
-static int list(gb_remote *remote, const gb_args *args, gb_error *err)
-{
-    const policy_flags *f = args->values;
-    json_t *result = NULL;
-    int status = gb_remote_call(remote, "policy_list", json_object(), &result, err);
-    if (status) return status;
-    if (f->json) json_dumpf(result, stdout, JSON_COMPACT), fputc('\n', stdout);
-    else print_policies(result);
-    json_decref(result);
-    return GB_OK;
-}
-
-/* ---- activate ---- */
-
-/* The newest version of a name, the number itself, or 0 for the C built-in. */
-static int find_version(gb_remote *remote, const char *word, json_int_t *version, gb_error *err)
-{
-    char *end;
-    json_t *result = NULL, *policy;
-    size_t i;
-    *version = strtoll(word, &end, 10);
-    if (*word && !*end) return GB_OK;
-    *version = 0;
-    if (strcmp(word, "builtin") == 0) return GB_OK;
-    int status = gb_remote_call(remote, "policy_list", json_object(), &result, err);
-    json_array_foreach(json_object_get(result, "policies"), i, policy) {
-        json_int_t v = json_integer_value(json_object_get(policy, "version"));
-        if (strcmp(text_of(policy, "name"), word) == 0 && v > *version) *version = v;
+    gb_nearest nearest = gb_nearest_to(args->words[0]);
+    for (int i = 0; i < N_VERBS; i++) {
+        const gb_policy_verb *v = &verbs[i];
+        gb_nearest_offer(&nearest, v->name);
+        if (strcmp(args->words[0], v->name) != 0) continue;
+        if (args->n_words == v->n_words + 1) return v;
+        gb_fail(err, GB_EINVAL, "gimbal policy %s takes %s: %s", v->name, v->n_words ? v->arguments : "no argument", v->summary);
+        return NULL;
     }
-    json_decref(result);
-    if (!status && !*version) status = gb_fail(err, GB_ENOTFOUND, "no policy is named %s; gimbal policy list shows them", word);
-    return status;
-}
-
-static int activate_version(gb_remote *remote, const policy_flags *f, json_int_t version, gb_error *err)
-{
-    json_t *result = NULL, *params = json_pack("{s:I}", "version", version);
-    if (params && *f->hook) json_object_set_new(params, "hook", json_string(f->hook));
-    int status = gb_remote_call(remote, "policy_activate", params, &result, err);
-    if (!status && f->json) json_dumpf(result, stdout, JSON_COMPACT), fputc('\n', stdout);
-    else if (!status && version) printf("version %lld decides now\n", (long long)version);
-    else if (!status) puts("the C built-in decides now");
-    json_decref(result);
-    return status;
-}
-
-static int activate(gb_remote *remote, const gb_args *args, gb_error *err)
-{
-    json_int_t version;
-    int status = find_version(remote, args->words[1], &version, err);
-    return status ? status : activate_version(remote, args->values, version, err);
-}
-
-/* ---- load ---- */
-
-static int read_source(char **source, size_t *bytes, const char *path, gb_error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (!file) return gb_fail(err, GB_EINVAL, "policy %s: %s", path, strerror(errno));
-    *source = malloc(GB_LUA_SOURCE_MAX + 1);
-    *bytes = *source ? fread(*source, 1, GB_LUA_SOURCE_MAX + 1, file) : 0;
-    int failed = ferror(file) ? errno : 0;
-    fclose(file);
-    if (!*source) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", path);
-    if (failed) return gb_fail(err, GB_EINVAL, "policy %s: %s", path, strerror(failed));
-    if (*bytes > GB_LUA_SOURCE_MAX) return gb_fail(err, GB_EINVAL, "policy %s: a policy file has at most %d bytes", path, GB_LUA_SOURCE_MAX);
-    return GB_OK;
-}
-
-/* Its file's name without directory and .lua, for a script that names itself otherwise or not at all. */
-static json_t *name_of_file(const char *path)
-{
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
-    return json_stringn(base, dot && dot > base ? (size_t)(dot - base) : strlen(base));
-}
-
-static int load(gb_remote *remote, const gb_args *args, gb_error *err)
-{
-    const policy_flags *f = args->values;
-    char *source = NULL;
-    size_t bytes = 0;
-    json_t *result = NULL;
-    int status = read_source(&source, &bytes, args->words[1], err);
-    json_t *text = status ? NULL : json_stringn(source, bytes);
-    free(source);
-    if (status) return status;
-    if (!text) return gb_fail(err, GB_EINVAL, "policy %s: the file is not valid UTF-8", args->words[1]);
-    json_t *params = json_pack("{s:o, s:o}", "name", *f->name ? json_string(f->name) : name_of_file(args->words[1]), "source", text);
-    if (params && *f->hook) json_object_set_new(params, "hook", json_string(f->hook));
-    status = gb_remote_call(remote, "policy_load", params, &result, err);
-    json_int_t version = json_integer_value(json_object_get(result, "version"));
-    if (!status && f->json) json_dumpf(result, stdout, JSON_COMPACT), fputc('\n', stdout);
-    else if (!status) printf("loaded as version %lld\n", (long long)version);
-    json_decref(result);
-    return status || !f->activate ? status : activate_version(remote, f, version, err);
-}
-
-/* ---- the command ---- */
-
-typedef struct verb {
-    const char *name;
-    uint32_t n_words;    /* itself and its arguments */
-    int (*run)(gb_remote *remote, const gb_args *args, gb_error *err);
-} verb;
-
-static const verb verbs[] = {{"list", 1, list}, {"load", 2, load}, {"activate", 2, activate}, {"check", 2, NULL}};    /* check needs no server */
-
-static const verb *find_verb(const gb_args *args, gb_error *err)
-{
-    gb_nearest nearest = gb_nearest_to(args->n_words ? args->words[0] : "");
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        gb_nearest_offer(&nearest, verbs[i].name);
-        if (args->n_words && strcmp(args->words[0], verbs[i].name) == 0 && args->n_words == verbs[i].n_words) return &verbs[i];
-    }
-    const char *found = args->n_words ? gb_nearest_found(&nearest) : NULL;
-    gb_fail(err, GB_EINVAL, "expected policy check FILE, policy list, policy load FILE or policy activate VERSION|NAME|builtin%s%s%s", found ? "; did you mean " : "",
-            found ? found : "", found ? "?" : "");
+    const char *found = gb_nearest_found(&nearest);
+    if (found) gb_fail(err, GB_EINVAL, "gimbal policy has no verb \"%s\"; did you mean %s?", args->words[0], found);
+    else gb_fail(err, GB_EINVAL, "gimbal policy has no verb \"%s\"; gimbal policy --help lists them", args->words[0]);
     return NULL;
 }
 
-static int run(const gb_args *args)
+static int ask(const gb_policy_verb *v, const gb_args *args)
 {
-    const policy_flags *f = args->values;
+    const gb_policy_flags *f = args->values;
     gb_error err = {0};
     gb_remote *remote = NULL;
-    const verb *v = find_verb(args, &err);
-    if (v && !v->run) return gb_policy_check(args->words[1], f->json);
-    int status = v ? gb_remote_open(&remote, &f->remote, &err) : GB_EINVAL;
-    if (!status) status = v->run(remote, args, &err);
+    int status = gb_remote_open(&remote, &f->remote, &err);
+    if (!status) status = v->ask(remote, args, &err);
     gb_remote_close(remote);
     return status ? gb_remote_failed(status, &err) : GB_EXIT_OK;
 }
 
+static int run(const gb_args *args)
+{
+    gb_error err = {0};
+    const gb_policy_verb *v = find_verb(args, &err);
+    if (!v) return gb_command_failed(GB_EINVAL, &err);
+    return v->work ? v->work(args) : ask(v, args);
+}
+
 const gb_command gb_command_policy = {
-    .name = "policy", .arguments = "check FILE | list | load FILE | activate VERSION|NAME|builtin", .summary = "check a policy; see and replace those of a running server",
-    .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(policy_flags), .max_words = 2, .run = run,
+    .name = "policy", .arguments = "VERB ...", .summary = "check policies; see, load, switch and tune those of a running server", .help = help,
+    .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(gb_policy_flags), .max_words = 3, .run = run,
 };

@@ -269,8 +269,8 @@ static int check_may_decide(gb_lua_host *host, gb_lua_version *v, int only, cons
         return GB_OK;
     }
     return gb_fail(err, GB_EPOLICY,
-                   "policy %s v%u is quarantined for its faults; load a mended source, or activate it with force. %.300s", v->name,
-                   v->number, v->counts.last_fault);
+                   "policy %s v%u is quarantined for its faults; load a mended source, or activate it with force%s%.*s", v->name,
+                   v->number, v->counts.last_fault[0] ? ": " : "", (int)strcspn(v->counts.last_fault, "\n"), v->counts.last_fault);
 }
 
 static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lua_change *change, gb_error *err)

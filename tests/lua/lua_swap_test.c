@@ -139,7 +139,7 @@ static void a_quarantined_source_is_not_tried_again_unless_someone_insists(void)
     activate(version, 1);
     for (int i = 0; i < 3; i++) submit_at(gb_seconds(100));
     CHECK_EQ(gb_lua_host_activate(host, NULL, version, &err), GB_EPOLICY);
-    CHECK_CONTAINS(err.text, "is quarantined for its faults; load a mended source, or activate it with force. mine.lua:3: no");
+    CHECK_CONTAINS(err.text, "is quarantined for its faults; load a mended source, or activate it with force: mine.lua:3: no");
     uint32_t again = load(LATER("error('no')")); /* the same bytes under a new number */
     CHECK_EQ(info_of(again).state, GB_LUA_QUARANTINED);
     CHECK_EQ(gb_lua_host_activate(host, NULL, again, &err), GB_EPOLICY);

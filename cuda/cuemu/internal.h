@@ -1,0 +1,143 @@
+/* What the emulator's files share. All state is behind one lock: entry points of the fake libraries hold a Locked for as long as
+   they run, and kernels run inside one of them, so device work never overlaps. */
+#ifndef GB_CUEMU_INTERNAL_H
+#define GB_CUEMU_INTERNAL_H
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/cuemu/control.h"
+
+namespace cuemu {
+
+/* --- settings and the lock (settings.cpp) ----------------------------------------------------------------------------------- */
+
+struct Settings {
+    cuemu_order order = CUEMU_ASCENDING;
+    cuemu_streams streams = CUEMU_EAGER;
+    uint64_t seed = 1;
+    int devices = 1;
+    size_t memory = size_t(8) << 30;
+    unsigned patience_ms = 10000;
+};
+
+Settings &settings();
+uint64_t random_word();
+
+struct Locked {
+    std::unique_lock<std::mutex> lock;
+    Locked();
+};
+
+/* A wait inside a fake call: gives up the lock until somebody moves something. False: nobody will, the wait is a deadlock. */
+bool wait_for_others(Locked &locked);
+void something_moved();
+
+int current_device();
+void set_current_device(int device);
+
+/* Whether this call of the named function is to fail, and with what. */
+bool call_fails(const char *function, int *status);
+
+/* --- reports (report.cpp) --------------------------------------------------------------------------------------------------- */
+
+/* file:line of a code address, with the lines it was inlined into. */
+std::string place_of(const void *where);
+/* One report: the message, where, and which thread of which kernel runs. where may be NULL. */
+void fault(const void *where, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Lines that belong to the report before. */
+void detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- memory (memory.cpp) ---------------------------------------------------------------------------------------------------- */
+
+enum class Space { device, shared, pinned };
+
+void *allocate(size_t bytes, Space space, int device);    /* poisoned; NULL when the device is full */
+bool release(void *start, Space space);
+size_t device_bytes_free(int device);
+bool is_pinned(const void *address);
+int device_of(const void *address);                       /* -1: no device memory */
+bool can_reach(int from, int to);
+void allow_peer(int from, int to);
+void forbid_peer(int from, int to);
+void check_guards(const void *where);                     /* of all buffers, for writes just past an end */
+void forget_shared();                                     /* a new block: shared memory is unset again */
+bool in_guard(const void *address);
+
+/* A copy or a fill by the runtime: bounds checked, and what is unset stays unset. */
+void copy_bytes(void *to, const void *from, size_t bytes, const void *where);
+void fill_bytes(void *to, int byte, size_t bytes, const void *where);
+/* All n bytes are inside one buffer; writes count as set. Used by the fake libraries. */
+bool touch(const void *address, size_t bytes, bool write, const void *where);
+
+void start_launch(int device);
+void start_block();
+void start_epoch();                                       /* a block barrier was passed */
+
+extern bool tracking;
+
+/* --- running kernels (block.cpp) -------------------------------------------------------------------------------------------- */
+
+struct Launch {
+    dim3 grid, block;
+    size_t shared_bytes;
+    const char *name;
+    const void *kernel;
+    int device;
+    std::function<void()> body;
+    const void *where;
+};
+
+/* False: the kernel trapped. */
+bool run_grid(const Launch &launch);
+bool on_fiber();
+std::string running_thread();                             /* "kernel, block (0,0,0) thread (3,0,0)" or "" */
+const uint32_t *warp_clock(unsigned *thread);             /* of the running CUDA thread, for the race check */
+bool on_running_stack(const void *address);
+
+/* --- streams (streams.cpp) -------------------------------------------------------------------------------------------------- */
+
+struct Event;
+struct Stream;
+struct Graph;
+
+/* One queued piece of work. A collective starts when it reaches the head of its stream and is polled until it is done. */
+struct Op {
+    enum Kind { run, record, wait, collective } kind;
+    const char *name;
+    const void *where;
+    std::function<void()> work;
+    std::shared_ptr<Event> event;
+    uint64_t version;
+    std::function<std::function<bool()>()> start;
+    std::function<bool()> done;
+};
+
+Stream *stream_of(cudaStream_t handle);
+int device_of_stream(cudaStream_t handle);
+bool is_capturing(cudaStream_t handle);
+bool thread_captures();
+void push(Stream *stream, Op op);
+void push_work(cudaStream_t stream, const char *name, std::function<void()> work, const void *where);
+void drain_legacy(Locked &locked);
+cudaError_t drain(Locked &locked, cudaStream_t stream);
+
+/* --- errors of the fake runtime (cudart.cpp) --------------------------------------------------------------------------------- */
+
+cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const void *kernel, const char *name,
+                           std::function<void()> body, const void *where);
+cudaError_t failed(cudaError_t error);                    /* remembered for cudaGetLastError */
+void device_broken(int device);                           /* a kernel trapped: every later call on the device says so */
+
+}    // namespace cuemu
+
+#define CUEMU_CALLER __builtin_return_address(0)
+
+#endif

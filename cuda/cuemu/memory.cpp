@@ -1,0 +1,464 @@
+/* Device, shared and pinned memory. Buffers lie in an address range of their own with closed guard pages between them, their ends as
+   near to the guard as alignment allows; fresh bytes are poison (0xff: NaN, -1), the slack around a buffer is checked after every
+   kernel. Under AddressSanitizer each buffer is a heap block of exactly its size instead.
+
+   In the track build every byte has a cell: who wrote and who read it last, and whether it was ever set. Two accesses are ordered
+   when the same thread made them, when a block barrier lies between them, when a __syncwarp of their warp does, or when the
+   kernels are ordered by their streams; an unordered pair with a write in it, not both atomic, is a race. */
+#include "cuda/cuemu/cuemu.h"
+#include "cuda/cuemu/internal.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+namespace cuemu {
+
+bool tracking;
+
+enum { kPage = 4096, kAlign = 256, kGuard = 1 << 20, kPoison = 0xff, kCanary = 0xc7 };
+
+/* An access as the race check remembers it. */
+struct Trace {
+    uint32_t launch, block, epoch, clock;
+    uint16_t thread;
+    bool atomic;
+};
+
+struct Cell {
+    Trace write, read[2];
+    uint32_t set;    /* 0: never; shared memory: the block that set it */
+};
+
+struct Region {
+    char *start;
+    size_t bytes;
+    Space space;
+    int device;
+    char *pages;        /* where its pages begin */
+    size_t page_bytes;
+    Cell *cells;
+};
+
+static std::map<char *, Region> regions;                        /* by start */
+static std::multimap<size_t, Region> idle_shared;               /* shared arrays to use again, by exact size */
+static size_t bytes_used[CUEMU_MAX_DEVICES];
+static bool peers[CUEMU_MAX_DEVICES][CUEMU_MAX_DEVICES];
+
+static Region *find(const void *address)
+{
+    auto *byte = static_cast<char *>(const_cast<void *>(address));
+    auto next = regions.upper_bound(byte);
+    if (next == regions.begin())
+        return nullptr;
+    Region &region = std::prev(next)->second;
+    return byte < region.start + region.bytes ? &region : nullptr;
+}
+
+/* --- pages ------------------------------------------------------------------------------------------------------------------ */
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+#ifdef __SANITIZE_ADDRESS__
+
+static bool take_pages(Region *region)
+{
+    void *start;
+    if (posix_memalign(&start, kAlign, region->bytes))
+        return false;
+    region->start = region->pages = static_cast<char *>(start);
+    region->page_bytes = 0;
+    return true;
+}
+
+static void give_pages_back(const Region &region) { free(region.start); }
+static void check_slack(const Region &, const void *) {}
+bool in_guard(const void *) { return false; }
+
+#else
+
+static const size_t kArena = size_t(4) << 40;
+static char *arena, *arena_top;
+
+bool in_guard(const void *address)
+{
+    auto *byte = static_cast<const char *>(address);
+    return arena && byte >= arena && byte < arena + kArena;
+}
+
+/* A kernel that runs into a guard page dies with the place, not just with a signal. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    if (in_guard(info->si_addr)) {
+#if defined(__x86_64__)
+        auto *pc = reinterpret_cast<char *>(static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP]) + 1;
+#else
+        char *pc = nullptr;
+#endif
+        fault(pc, "OUT OF BOUNDS: address %p lies in the guard around a device or shared buffer", info->si_addr);
+        fflush(nullptr);
+        _exit(CUEMU_EXIT_STATUS);
+    }
+    signal(number, SIG_DFL);
+}
+
+static void open_arena()
+{
+    void *range = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) {
+        fprintf(stderr, "cuemu: cannot reserve %zu GiB of address space (ulimit -v?)\n", kArena >> 30);
+        abort();
+    }
+    arena = arena_top = static_cast<char *>(range);
+    static char signal_stack[64 * 1024];
+    stack_t stack = {};
+    stack.ss_sp = signal_stack;
+    stack.ss_size = sizeof signal_stack;
+    sigaltstack(&stack, nullptr);
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+}
+
+static bool take_pages(Region *region)
+{
+    if (!arena)
+        open_arena();
+    region->page_bytes = round_up(std::max<size_t>(region->bytes, 1), kPage);
+    region->pages = arena_top;
+    if (arena_top + region->page_bytes + kGuard > arena + kArena ||
+        mprotect(region->pages, region->page_bytes, PROT_READ | PROT_WRITE))
+        return false;
+    arena_top += region->page_bytes + round_up(kGuard, kPage);
+    size_t used = round_up(region->bytes, kAlign);
+    region->start = region->pages + (region->page_bytes - used);
+    memset(region->pages, kCanary, region->page_bytes);
+    return true;
+}
+
+static void give_pages_back(const Region &region)
+{
+    madvise(region.pages, region.page_bytes, MADV_DONTNEED);
+    mprotect(region.pages, region.page_bytes, PROT_NONE);
+}
+
+static const char *first_changed(const char *from, const char *to)
+{
+    for (; from < to; from++)
+        if (static_cast<unsigned char>(*from) != kCanary)
+            return from;
+    return nullptr;
+}
+
+static const char *name_of(Space space)
+{
+    return space == Space::device ? "device" : space == Space::shared ? "shared" : "pinned";
+}
+
+static void check_slack(const Region &region, const void *where)
+{
+    char *end = region.start + region.bytes, *last = region.pages + region.page_bytes;
+    const char *before = first_changed(region.pages, region.start), *after = first_changed(end, last);
+    if (before)
+        fault(where, "OUT OF BOUNDS: something was written %zd bytes before a %s buffer of %zu bytes", region.start - before,
+              name_of(region.space), region.bytes);
+    if (after)
+        fault(where, "OUT OF BOUNDS: something was written %zd bytes past the end of a %s buffer of %zu bytes", after - end,
+              name_of(region.space), region.bytes);
+    if (before)
+        memset(region.pages, kCanary, region.start - region.pages);
+    if (after)
+        memset(end, kCanary, last - end);
+}
+
+#endif
+
+/* --- buffers ---------------------------------------------------------------------------------------------------------------- */
+
+static bool reuse_shared(size_t bytes, Region *region)
+{
+    auto idle = idle_shared.find(bytes);
+    if (idle == idle_shared.end())
+        return false;
+    *region = idle->second;
+    idle_shared.erase(idle);
+    return true;
+}
+
+void *allocate(size_t bytes, Space space, int device)
+{
+    if (space == Space::device && bytes_used[device] + bytes > settings().memory)
+        return nullptr;
+    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr};
+    if (space != Space::shared || !reuse_shared(bytes, &region)) {
+        if (!take_pages(&region))
+            return nullptr;
+        if (tracking && !(region.cells = static_cast<Cell *>(calloc(std::max<size_t>(bytes, 1), sizeof(Cell)))))
+            return nullptr;
+    }
+    region.device = device;
+    memset(region.start, kPoison, bytes);
+    if (space == Space::device)
+        bytes_used[device] += bytes;
+    regions[region.start] = region;
+    return region.start;
+}
+
+bool release(void *start, Space space)
+{
+    auto found = regions.find(static_cast<char *>(start));
+    if (found == regions.end() || found->second.space != space)
+        return false;
+    Region region = found->second;
+    check_slack(region, nullptr);
+    regions.erase(found);
+    if (space == Space::device)
+        bytes_used[region.device] -= region.bytes;
+#ifndef __SANITIZE_ADDRESS__
+    if (space == Space::shared) {
+        idle_shared.insert({region.bytes, region});
+        return true;
+    }
+#endif
+    free(region.cells);
+    give_pages_back(region);
+    return true;
+}
+
+size_t device_bytes_free(int device) { return settings().memory - std::min(settings().memory, bytes_used[device]); }
+
+bool is_pinned(const void *address)
+{
+    Region *region = find(address);
+    return region && region->space == Space::pinned;
+}
+
+int device_of(const void *address)
+{
+    Region *region = find(address);
+    return region && region->space == Space::device ? region->device : -1;
+}
+
+bool can_reach(int from, int to) { return from == to || peers[from][to]; }
+void allow_peer(int from, int to) { peers[from][to] = true; }
+void forbid_peer(int from, int to) { peers[from][to] = false; }
+
+void check_guards(const void *where)
+{
+    for (const auto &entry : regions)
+        check_slack(entry.second, where);
+}
+
+/* --- what the runtime itself does to memory ----------------------------------------------------------------------------------- */
+
+bool touch(const void *address, size_t bytes, bool write, const void *where)
+{
+    Region *region = find(address);
+    if (!region) {
+        if (!in_guard(address))
+            return true;
+        fault(where, "OUT OF BOUNDS: a copy touches %p, which is no buffer", address);
+        return false;
+    }
+    size_t offset = static_cast<const char *>(address) - region->start;
+    if (offset + bytes > region->bytes) {
+        fault(where, "OUT OF BOUNDS: %zu bytes at offset %zu of a buffer of %zu bytes", bytes, offset, region->bytes);
+        return false;
+    }
+    if (region->cells && write)
+        for (size_t i = 0; i < bytes; i++)
+            region->cells[offset + i].set = 1;
+    return true;
+}
+
+static bool all_set(const void *address, size_t bytes)
+{
+    Region *region = find(address);
+    if (!region || !region->cells)
+        return true;
+    Cell *cells = region->cells + (static_cast<const char *>(address) - region->start);
+    return std::all_of(cells, cells + bytes, [](const Cell &cell) { return cell.set != 0; });
+}
+
+void copy_bytes(void *to, const void *from, size_t bytes, const void *where)
+{
+    if (!touch(from, bytes, false, where) || !touch(to, bytes, all_set(from, bytes), where))
+        return;
+    memmove(to, from, bytes);
+}
+
+void fill_bytes(void *to, int byte, size_t bytes, const void *where)
+{
+    if (touch(to, bytes, true, where))
+        memset(to, byte, bytes);
+}
+
+/* --- the track build ---------------------------------------------------------------------------------------------------------- */
+
+static uint32_t launch_number, block_number, epoch;
+static int launch_device;
+
+void start_launch(int device)
+{
+    launch_number++;
+    launch_device = device;
+}
+
+void start_block()
+{
+    block_number++;
+    epoch = 1;
+}
+
+void start_epoch() { epoch++; }
+
+/* Shared cells remember the block that set them, so that a new block needs no sweep. */
+void forget_shared() {}
+
+static bool is_set(const Region &region, const Cell &cell)
+{
+    return region.space == Space::shared ? cell.set == block_number : cell.set != 0;
+}
+
+static bool ordered(const Region &region, const Trace &trace, unsigned thread, const uint32_t *clock)
+{
+    if (trace.launch != launch_number)
+        return true;
+    if (trace.block != block_number)
+        return region.space == Space::shared;    /* another block's shared memory was another memory */
+    if (trace.thread == thread || trace.epoch < epoch)
+        return true;
+    return trace.thread / 32 == thread / 32 && clock[trace.thread % 32] >= trace.clock;
+}
+
+/* Two readers are kept, of two warps where possible, so that a write meets one that is not its own. */
+static void remember_reader(Cell *cell, const Trace &now)
+{
+    auto stale = [&](const Trace &t) {
+        return t.launch != now.launch || (t.block == now.block && (t.epoch < now.epoch || t.thread == now.thread));
+    };
+    if (stale(cell->read[0]))
+        cell->read[0] = now;
+    else if (stale(cell->read[1]) || (cell->read[0].thread / 32 != now.thread / 32 && cell->read[0].block == now.block) ||
+             cell->read[0].thread / 32 == cell->read[1].thread / 32)
+        cell->read[1] = now;
+}
+
+static const Trace *conflict(const Region &region, const Cell &cell, Access kind, unsigned thread, const uint32_t *clock)
+{
+    bool atomics = kind == Access::atomic && cell.write.atomic;
+    if (cell.write.launch && !atomics && !ordered(region, cell.write, thread, clock))
+        return &cell.write;
+    if (kind == Access::read)
+        return nullptr;
+    for (const Trace &read : cell.read)
+        if (read.launch && !ordered(region, read, thread, clock))
+            return &read;
+    return nullptr;
+}
+
+static void report_race(const Region &region, const Cell &cell, const Trace &other, Access kind, const void *where)
+{
+    const char *what = &other != &cell.write ? "write after unordered read"
+                       : kind == Access::read ? "read after unordered write" : "two unordered writes";
+    fault(where, "RACE in %s memory: %s by thread %u of %s", region.space == Space::shared ? "shared" : "device", what, other.thread,
+          other.block == block_number ? "this block" : "another block");
+}
+
+static void outside(const void *address, size_t bytes, Access kind, const void *where)
+{
+    const char *verb = kind == Access::read ? "read" : "write";
+    if (on_running_stack(address))
+        return;
+    if (in_guard(address)) {
+        auto next = regions.upper_bound(static_cast<char *>(const_cast<void *>(address)));
+        ptrdiff_t past = 0;
+        size_t size = 0;
+        if (next != regions.begin()) {
+            const Region &before = std::prev(next)->second;
+            past = static_cast<const char *>(address) - before.start - before.bytes;
+            size = before.bytes;
+        }
+        fault(where, "OUT OF BOUNDS: %s of %zu bytes, %td bytes past the end of a buffer of %zu bytes", verb, bytes, past, size);
+        trap(where);
+    }
+    if (kind != Access::read)
+        fault(where, "HOST MEMORY: a kernel writes %zu bytes to memory that is no device memory", bytes);
+}
+
+static bool check_bounds(const Region &region, size_t offset, size_t bytes, const void *address, Access kind, const void *where)
+{
+    const char *verb = kind == Access::read ? "read" : "write";
+    if (offset + bytes > region.bytes) {
+        fault(where, "OUT OF BOUNDS: %s of %zu bytes runs over the end of a buffer of %zu bytes", verb, bytes, region.bytes);
+        return false;
+    }
+    if (reinterpret_cast<uintptr_t>(address) % std::min<size_t>(bytes, 16))
+        fault(where, "MISALIGNED: %s of %zu bytes at %p", verb, bytes, address);
+    if (region.space == Space::device && !can_reach(launch_device, region.device))
+        fault(where, "NO PEER ACCESS: a kernel on device %d touches memory of device %d", launch_device, region.device);
+    return true;
+}
+
+static void track(Region &region, size_t offset, size_t bytes, Access kind, const void *where)
+{
+    unsigned thread;
+    const uint32_t *clock = warp_clock(&thread);
+    Trace now = {launch_number, block_number, epoch, clock[thread % 32], uint16_t(thread), kind == Access::atomic};
+    for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
+        const Trace *other = conflict(region, *cell, kind, thread, clock);
+        if (other)
+            report_race(region, *cell, *other, kind, where);
+        if (kind != Access::write && !is_set(region, *cell)) {
+            fault(where, "UNINITIALISED: read of %s memory that nobody set", region.space == Space::shared ? "shared" : "device");
+            cell->set = region.space == Space::shared ? block_number : 1;
+        }
+        if (kind == Access::read) {
+            remember_reader(cell, now);
+        } else {
+            cell->write = now;
+            cell->set = region.space == Space::shared ? block_number : 1;
+        }
+        if (other)
+            return;
+    }
+}
+
+void access(const void *address, size_t bytes, Access kind, const void *where)
+{
+    unsigned thread;
+    if (!on_fiber() || !warp_clock(&thread))
+        return;
+    if (!tracking) {
+        if (bytes == 16 && reinterpret_cast<uintptr_t>(address) % 16)
+            fault(where, "MISALIGNED: access of 16 bytes at %p", address);
+        return;
+    }
+    Region *region = find(address);
+    if (!region) {
+        outside(address, bytes, kind, where);
+        return;
+    }
+    size_t offset = static_cast<const char *>(address) - region->start;
+    if (check_bounds(*region, offset, bytes, address, kind, where))
+        track(*region, offset, bytes, kind, where);
+}
+
+void unset(const void *address, size_t bytes)
+{
+    Region *region = find(address);
+    if (!region || !region->cells)
+        return;
+    Cell *cells = region->cells + (static_cast<const char *>(address) - region->start);
+    for (size_t i = 0; i < bytes; i++)
+        cells[i].set = 0;
+}
+
+}    // namespace cuemu
+
+extern "C" int cuemu_tracks(void) { return cuemu::tracking; }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bindings/cli/policy_check.h"
+#include "bindings/cli/policy_replay.h"
 #include "core/base/nearest.h"
 
 static const gb_flag flags[] = {
@@ -19,11 +20,16 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, most, INT, "256", 1, 1024, "N", "decisions: at most so many"),
     GB_FLAG(gb_policy_flags, fault, INT, "0", 0, 9007199254740992.0, "SEQ", "log: only this fault, in full"),
     GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
+    GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
     GB_REMOTE_FLAGS(gb_policy_flags),
 };
 
-static int check(const gb_args *args) { return gb_policy_check(args->words[1], ((const gb_policy_flags *)args->values)->json); }
+static int check(const gb_args *args)
+{
+    const gb_policy_flags *f = args->values;
+    return *f->replay ? gb_policy_replay(f->replay, args->words[1], f->json) : gb_policy_check(args->words[1], f->json);
+}
 
 static const gb_policy_verb verbs[] = {
     {"check", "FILE", "all that can be said of a policy without a server", 1, NULL, check},

@@ -9,7 +9,7 @@
 #include "bindings/lua/lua_policy.h"
 
 struct gb_lua_desk {
-    char chunk[256];
+    char chunk[256], sha256[GB_SHA256_HEX + 1];
     gb_lua_counts counts;
     gb_lua_policy *script;
     gb_policy policy;
@@ -23,6 +23,7 @@ static int open_text(gb_lua_desk **out, const char *chunk, const char *text, siz
     gb_lua_desk *desk = calloc(1, sizeof *desk);
     if (!desk) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
     snprintf(desk->chunk, sizeof desk->chunk, "%s", chunk);
+    gb_sha256_hex(desk->sha256, text, bytes);
     gb_lua_script script = {.chunk = desk->chunk, .source = text, .bytes = bytes, .engines = engines};
     gb_lua_vm_options_default(&script.vm);
     script.vm.seed = DESK_SEED;
@@ -69,6 +70,13 @@ void gb_lua_desk_close(gb_lua_desk *desk)
 const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk) { return &desk->policy; }
 const char *gb_lua_desk_name(const gb_lua_desk *desk) { return desk->policy.name; }
 const char *gb_lua_desk_fault(const gb_lua_desk *desk) { return desk->counts.last_fault; }
+
+const char *gb_lua_desk_sha256(const gb_lua_desk *desk) { return desk->sha256; }
+
+int gb_lua_desk_restore(gb_lua_desk *desk, const gb_lua_snapshot *snapshot, gb_error *err)
+{
+    return gb_lua_policy_restore_params(desk->script, snapshot, err);
+}
 
 void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial)
 {

@@ -19,6 +19,11 @@ const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk);
 const char      *gb_lua_desk_name(const gb_lua_desk *desk);    /* the script's own, or "" */
 const char      *gb_lua_desk_fault(const gb_lua_desk *desk);   /* of the last call that failed: "file:line: why" and the calls that led there */
 
+const char      *gb_lua_desk_sha256(const gb_lua_desk *desk);  /* of the source, hex */
+
+/* Gives the script the params of the snapshot. GB_ENOTFOUND, GB_EINVAL for the first that it lacks or that is of another type; the
+   others are set. */
+int gb_lua_desk_restore(gb_lua_desk *desk, const gb_lua_snapshot *snapshot, gb_error *err);
 /* Decides a snapshot. A fault is no error: trial has it. The snapshot's hook is one that the script has. */
 void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial);
 

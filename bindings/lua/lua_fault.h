@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bindings/lua/lua_value.h"
 #include "core/base/sha256.h"
 #include "core/flow/policy.h"
 
-enum { GB_LUA_FAULT_BYTES = 1024, GB_LUA_NAME_MAX = 64 };
+enum { GB_LUA_FAULT_BYTES = 1024 };
 
 typedef enum gb_lua_fault_kind {
     GB_LUA_FAULT_TYPE,      /* the answer is of another type */
@@ -26,6 +27,7 @@ const char *gb_lua_fault_kind_name(gb_lua_fault_kind kind);    /* "type", "range
 /* One failed decision; the built-in policy made it. */
 typedef struct gb_lua_fault {
     uint64_t seq;                          /* 1, 2 ... over all versions of a host */
+    uint64_t decision;                     /* the number of the decision that failed */
     gb_time at;
     gb_hook hook;
     gb_lua_fault_kind kind;

@@ -14,11 +14,6 @@ enum {
     GB_LUA_SETTINGS_MAX = 32,       /* params of one version that were changed at run time */
 };
 
-typedef struct gb_lua_setting {
-    char name[GB_LUA_NAME_MAX + 1];
-    gb_lua_value value;
-} gb_lua_setting;
-
 typedef struct gb_lua_version {
     uint32_t number;
     char name[GB_LUA_NAME_MAX + 1];

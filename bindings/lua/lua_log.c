@@ -46,6 +46,7 @@ void gb_lua_log_fault(gb_lua_log *log, const gb_lua_fault *fault, gb_lua_snapsho
     uint64_t place = ++log->n_faults % GB_LUA_FAULTS_KEPT;
     log->faults[place] = *fault;
     log->faults[place].seq = log->n_faults;
+    if (snapshot) snapshot->fault = log->faults[place];
     gb_lua_snapshot_free(log->snapshots[place]);
     log->snapshots[place] = snapshot;
 }

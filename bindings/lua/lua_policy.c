@@ -376,6 +376,31 @@ int gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_lu
     return done ? GB_OK : refused(policy, err);
 }
 
+void gb_lua_policy_keep_params(gb_lua_policy *policy, gb_lua_snapshot *snapshot)
+{
+    char name[GB_LUA_NAME_MAX + 1];
+    gb_lua_value value;
+    uint32_t n = 0;
+    while (n < GB_LUA_SNAPSHOT_PARAMS_MAX && gb_lua_policy_param(policy, n, name, &value)) n++;
+    snapshot->n_params = 0;
+    if (!n || !(snapshot->params = GB_ARENA_NEW(&snapshot->arena, gb_lua_setting, n))) return;
+    for (uint32_t i = 0; i < n; i++) {
+        gb_lua_setting *setting = &snapshot->params[snapshot->n_params];
+        gb_lua_policy_param(policy, i, setting->name, &setting->value);
+        if (setting->value.type != GB_LUA_NUMBER || isfinite(setting->value.number)) snapshot->n_params++;
+    }
+}
+
+int gb_lua_policy_restore_params(gb_lua_policy *policy, const gb_lua_snapshot *snapshot, gb_error *err)
+{
+    int first = GB_OK;
+    for (uint32_t i = 0; i < snapshot->n_params; i++) {
+        int status = gb_lua_policy_set_param(policy, snapshot->params[i].name, &snapshot->params[i].value, first ? NULL : err);
+        if (!first) first = status;
+    }
+    return first;
+}
+
 /* ---- state that is handed on ---- */
 
 int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err)

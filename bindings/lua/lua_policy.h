@@ -60,6 +60,11 @@ bool gb_lua_policy_param(gb_lua_policy *policy, uint32_t index, char name[GB_LUA
 /* Changes a param between two calls. GB_ENOTFOUND with the nearest name; GB_EINVAL for another type, or a number that is not finite. */
 int  gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_lua_value *value, gb_error *err);
 
+/* Writes the params into the snapshot (as far as memory goes), and back: those that the script has and that are of its type are set,
+   and the first other one is the error. */
+void gb_lua_policy_keep_params(gb_lua_policy *policy, gb_lua_snapshot *snapshot);
+int  gb_lua_policy_restore_params(gb_lua_policy *policy, const gb_lua_snapshot *snapshot, gb_error *err);
+
 /* The state that the script hands on: *exported = false when it has no export, or export returns nil. GB_EPOLICY with file:line when it
    fails or the state is no plain data, GB_ETOOBIG. */
 int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err);

@@ -136,12 +136,37 @@ static json_t *random_json(const gb_rng *rng)
     return array;
 }
 
+static json_t *value_json(const gb_lua_value *value)
+{
+    switch (value->type) {
+    case GB_LUA_NUMBER: return json_real(value->number);
+    case GB_LUA_BOOLEAN: return json_boolean(value->boolean);
+    case GB_LUA_TEXT: break;
+    }
+    return json_string(value->text);
+}
+
+static json_t *params_json(const gb_lua_snapshot *s)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < s->n_params; i++) json_object_set_new(object, s->params[i].name, value_json(&s->params[i].value));
+    return object;
+}
+
+static json_t *fault_json(const gb_lua_fault *fault)
+{
+    return json_pack("{s:I, s:I, s:s, s:s, s:I, s:s, s:s}", "seq", (json_int_t)fault->seq, "decision", (json_int_t)fault->decision, "kind",
+                     gb_lua_fault_kind_name(fault->kind), "policy", fault->name, "version", (json_int_t)fault->version, "sha256",
+                     fault->sha256, "message", fault->message);
+}
+
 char *gb_lua_snapshot_write(const gb_lua_snapshot *s)
 {
-    json_t *root = json_pack("{s:i, s:s, s:I, s:o}", "gimbal_snapshot", GB_LUA_SNAPSHOT_FORMAT, "hook", gb_hook_name(s->hook), "now_ns",
-                             (json_int_t)s->now, "random", random_json(&s->rng));
+    json_t *root = json_pack("{s:i, s:s, s:I, s:o, s:o}", "gimbal_snapshot", GB_LUA_SNAPSHOT_FORMAT, "hook", gb_hook_name(s->hook), "now_ns",
+                             (json_int_t)s->now, "random", random_json(&s->rng), "params", params_json(s));
     if (!root) return NULL;
     if (s->cut) json_object_set_new(root, "cut", json_true());
+    if (s->fault.message[0]) json_object_set_new(root, "fault", fault_json(&s->fault));
     if (s->hook == GB_HOOK_SELECT) {
         json_object_set_new(root, "request", request_json(&s->tables.request));
         json_object_set_new(root, "engines", engines_json(&s->tables.engines));
@@ -268,6 +293,58 @@ static int read_random(const reading *r, gb_rng *rng, const json_t *array)
     return all ? GB_OK : gb_fail(r->err, GB_EFORMAT, "%s: random must not be all zeros", r->what);
 }
 
+static bool read_value(gb_lua_value *value, const json_t *json)
+{
+    *value = (gb_lua_value){.number = json_number_value(json), .boolean = json_is_true(json)};
+    if (json_is_number(json)) value->type = GB_LUA_NUMBER;
+    else if (json_is_boolean(json)) value->type = GB_LUA_BOOLEAN;
+    else if (json_is_string(json) && json_string_length(json) < GB_LUA_VALUE_BYTES) value->type = GB_LUA_TEXT;
+    else return false;
+    if (value->type == GB_LUA_TEXT) snprintf(value->text, sizeof value->text, "%s", json_string_value(json));
+    return true;
+}
+
+static int read_params(const reading *r, gb_lua_snapshot *s, json_t *object)
+{
+    const char *name;
+    json_t *value;
+    size_t n = json_object_size(object);
+    if (n > GB_LUA_SNAPSHOT_PARAMS_MAX) return gb_fail(r->err, GB_EFORMAT, "%s has %zu params; a snapshot has at most %d", r->what, n, GB_LUA_SNAPSHOT_PARAMS_MAX);
+    if (n && !(s->params = GB_ARENA_NEW(&s->arena, gb_lua_setting, n))) return gb_fail(r->err, GB_ENOMEM, "out of memory for %s", r->what);
+    json_object_foreach(object, name, value) {
+        gb_lua_setting *setting = &s->params[s->n_params++];
+        if (strlen(name) > GB_LUA_NAME_MAX || !read_value(&setting->value, value))
+            return gb_fail(r->err, GB_EFORMAT, "%s: params.%.64s must be a number, a boolean or a text of less than %d bytes", r->what, name, GB_LUA_VALUE_BYTES);
+        snprintf(setting->name, sizeof setting->name, "%s", name);
+    }
+    return GB_OK;
+}
+
+static void read_text(char *out, size_t capacity, const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    snprintf(out, capacity, "%s", text ? text : "");
+}
+
+/* For the reader of a report only: what is missing or of another type is left empty. */
+static void read_fault(gb_lua_snapshot *s, const json_t *object)
+{
+    gb_lua_fault *fault = &s->fault;
+    char kind[16];
+    fault->seq = (uint64_t)json_integer_value(json_object_get(object, "seq"));
+    fault->decision = (uint64_t)json_integer_value(json_object_get(object, "decision"));
+    fault->version = (uint32_t)json_integer_value(json_object_get(object, "version"));
+    fault->at = s->now;
+    fault->hook = s->hook;
+    read_text(fault->name, sizeof fault->name, object, "policy");
+    read_text(fault->sha256, sizeof fault->sha256, object, "sha256");
+    read_text(fault->message, sizeof fault->message, object, "message");
+    read_text(kind, sizeof kind, object, "kind");
+    for (int k = 0; k < GB_LUA_FAULT_KINDS; k++) {
+        if (strcmp(kind, gb_lua_fault_kind_name((gb_lua_fault_kind)k)) == 0) fault->kind = (gb_lua_fault_kind)k;
+    }
+}
+
 static int read_root(const reading *r, gb_lua_snapshot **out, json_t *root)
 {
     const char *hook = json_string_value(json_object_get(root, "hook"));
@@ -282,7 +359,31 @@ static int read_root(const reading *r, gb_lua_snapshot **out, json_t *root)
     if (status) return status;
     (*out)->now = (gb_time)json_integer_value(now);
     (*out)->cut = json_is_true(json_object_get(root, "cut"));
-    return read_random(r, &(*out)->rng, json_object_get(root, "random"));
+    read_fault(*out, json_object_get(root, "fault"));
+    status = read_params(r, *out, json_object_get(root, "params"));
+    return status ? status : read_random(r, &(*out)->rng, json_object_get(root, "random"));
+}
+
+/* The text inside an answer of policy_log; NULL when this is none, or has no snapshot. */
+static const char *snapshot_of_log(const json_t *root)
+{
+    const json_t *faults = json_object_get(root, "faults");
+    const char *newest = NULL;
+    for (size_t i = json_array_size(faults); i-- > 0 && !newest;) newest = json_string_value(json_object_get(json_array_get(faults, i), "snapshot"));
+    return newest;
+}
+
+static int unwrap(const reading *r, json_t **root)
+{
+    json_error_t why;
+    if (!json_is_array(json_object_get(*root, "faults"))) return GB_OK;
+    const char *text = snapshot_of_log(*root);
+    if (!text) return gb_fail(r->err, GB_EFORMAT, "%s: no fault in this policy_log has a snapshot; ask for one fault, as in {\"fault\": 1}", r->what);
+    json_t *inner = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    if (!inner) return gb_fail(r->err, GB_EFORMAT, "%s: the snapshot in this policy_log is broken: %s", r->what, why.text);
+    json_decref(*root);
+    *root = inner;
+    return GB_OK;
 }
 
 int gb_lua_snapshot_read(gb_lua_snapshot **out, const char *what, const char *text, size_t bytes, gb_error *err)
@@ -294,7 +395,8 @@ int gb_lua_snapshot_read(gb_lua_snapshot **out, const char *what, const char *te
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!root) return gb_fail(err, GB_EFORMAT, "%s:%d: %s; a snapshot is one JSON object", what, why.line, why.text);
     gb_lua_snapshot *snapshot = NULL;
-    int status = read_root(&r, &snapshot, root);
+    int status = unwrap(&r, &root);
+    if (!status) status = read_root(&r, &snapshot, root);
     json_decref(root);
     if (status) gb_lua_snapshot_free(snapshot);
     else *out = snapshot;

@@ -83,11 +83,14 @@ static uint64_t clock_ns(void)
 static void keep_fault(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, gb_lua_snapshot *snapshot, gb_time now)
 {
     const gb_lua_vm *vm = gb_lua_policy_vm(v->policy);
-    gb_lua_fault fault = {.at = now, .hook = hook, .kind = vm->fault_kind, .version = v->number};
+    gb_lua_fault fault = {.decision = gb_lua_log_decisions(host->log), .at = now, .hook = hook, .kind = vm->fault_kind, .version = v->number};
     memcpy(fault.name, v->name, sizeof fault.name);
     memcpy(fault.sha256, v->sha256, sizeof fault.sha256);
     memcpy(fault.message, vm->fault, sizeof fault.message);
-    if (snapshot) snapshot->rng = host->rng_before;
+    if (snapshot) {
+        snapshot->rng = host->rng_before;
+        gb_lua_policy_keep_params(v->policy, snapshot);
+    }
     gb_lua_log_fault(host->log, &fault, snapshot);
 }
 

@@ -55,6 +55,27 @@ static void a_fault_is_kept_with_its_line(void)
     gb_arena_deinit(&arena);
 }
 
+static void a_script_gets_the_params_of_a_snapshot(void)
+{
+    static const char text[] = "{\"gimbal_snapshot\": 1, \"now_ns\": 5, \"hook\": \"select_engine\", \"request\": {}, "
+                               "\"engines\": {\"n\": 2, \"next\": 0}, \"params\": {\"engine\": 1, \"gone\": 3, \"on\": true}}";
+    gb_lua_desk *desk;
+    gb_lua_snapshot *snapshot;
+    gb_lua_trial trial;
+    gb_error err = {{0}};
+    CHECK_EQ(open_script(&desk, "local policy = {api = 1, params = {engine = 0, on = false}}\n"
+                                "function policy.select_engine() return policy.params.on and policy.params.engine or nil end\nreturn policy\n", &err), GB_OK);
+    CHECK_EQ(gb_lua_snapshot_read(&snapshot, "snap", text, sizeof text - 1, &err), GB_OK);
+    gb_lua_desk_try(desk, snapshot, &trial);
+    CHECK_EQ(trial.answer, GB_POLICY_NIL);
+    CHECK_EQ(gb_lua_desk_restore(desk, snapshot, &err), GB_ENOTFOUND);
+    CHECK_CONTAINS(err.text, "no param \"gone\"");
+    gb_lua_desk_try(desk, snapshot, &trial);
+    CHECK_EQ(trial.answer, 1);
+    gb_lua_snapshot_free(snapshot);
+    gb_lua_desk_close(desk);
+}
+
 static void what_a_server_would_refuse_is_not_opened(void)
 {
     gb_lua_desk *desk;
@@ -79,5 +100,6 @@ static void shipped_policies_open_for_any_number_of_engines(void)
 
 TESTS(TEST(a_script_decides_tables_of_the_caller),
       TEST(a_fault_is_kept_with_its_line),
+      TEST(a_script_gets_the_params_of_a_snapshot),
       TEST(what_a_server_would_refuse_is_not_opened),
       TEST(shipped_policies_open_for_any_number_of_engines))

@@ -1,5 +1,6 @@
 #include "bindings/lua/lua_snapshot.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -111,5 +112,50 @@ static void a_column_that_is_left_out_is_zero(void)
     gb_lua_snapshot_free(s);
 }
 
-TESTS(TEST(a_selection_comes_back_from_text_as_it_was), TEST(a_long_queue_is_cut_and_says_so),
+static const char whole[] =
+    HEAD "\"hook\": \"order_queue\", \"queue\": {\"n\": 1, \"engine\": 0}, \"params\": {\"w\": 2.5, \"on\": true, \"mode\": \"fast\"}, "
+         "\"fault\": {\"seq\": 3, \"decision\": 70, \"kind\": \"nan\", \"policy\": \"mine\", \"version\": 4, \"sha256\": \"ab\", "
+         "\"message\": \"mine.lua:2: no\"}}";
+
+static void check_whole(gb_lua_snapshot *s)
+{
+    CHECK_EQ(s->n_params, 3);
+    CHECK_STR(s->params[0].name, "w");
+    CHECK(s->params[0].value.type == GB_LUA_NUMBER && s->params[0].value.number == 2.5);
+    CHECK(s->params[1].value.type == GB_LUA_BOOLEAN && s->params[1].value.boolean);
+    CHECK(s->params[2].value.type == GB_LUA_TEXT);
+    CHECK_STR(s->params[2].value.text, "fast");
+    CHECK(s->fault.seq == 3 && s->fault.decision == 70 && s->fault.version == 4 && s->fault.kind == GB_LUA_FAULT_NAN);
+    CHECK_STR(s->fault.name, "mine");
+    CHECK_STR(s->fault.message, "mine.lua:2: no");
+}
+
+static void params_and_fault_come_back_from_text_as_they_were(void)
+{
+    gb_lua_snapshot *s = there_and_back(read_text(whole));
+    check_whole(s);
+    gb_lua_snapshot_free(s);
+}
+
+static void the_answer_of_policy_log_is_read_too(void)
+{
+    json_t *answer = json_pack("{s:[], s:[{s:i}, {s:i, s:s}]}", "events", "faults", "seq", 2, "seq", 3, "snapshot", whole);
+    char *text = json_dumps(answer, 0);
+    gb_lua_snapshot *s = read_text(text);
+    check_whole(s);
+    gb_lua_snapshot_free(s);
+    free(text);
+    json_decref(answer);
+    check_refused("{\"faults\": [{\"seq\": 2}]}", "ask for one fault");
+    check_refused("{\"faults\": [{\"snapshot\": \"{\"}]}", "is broken");
+}
+
+static void a_param_that_no_policy_can_have_is_refused(void)
+{
+    check_refused(HEAD "\"hook\": \"order_queue\", \"queue\": {\"n\": 1, \"engine\": 0}, \"params\": {\"w\": [1]}}", "params.w must be a number");
+    check_refused(HEAD "\"hook\": \"order_queue\", \"queue\": {\"n\": 1, \"engine\": 0}, \"params\": {\"w\": null}}", "params.w must be a number");
+}
+
+TESTS(TEST(params_and_fault_come_back_from_text_as_they_were), TEST(the_answer_of_policy_log_is_read_too),
+      TEST(a_param_that_no_policy_can_have_is_refused), TEST(a_selection_comes_back_from_text_as_it_was), TEST(a_long_queue_is_cut_and_says_so),
       TEST(a_text_that_is_no_snapshot_is_refused_with_what_is_wrong), TEST(a_column_that_is_left_out_is_zero))

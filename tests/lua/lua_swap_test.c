@@ -203,6 +203,9 @@ static void a_fault_keeps_what_the_hook_saw_so_that_it_happens_again(void)
     char *text = gb_lua_snapshot_write(gb_lua_log_snapshot(gb_lua_host_log(host), 1));
     gb_lua_snapshot *snapshot = NULL;
     CHECK_EQ(gb_lua_snapshot_read(&snapshot, "fault", text, strlen(text), &err), 0);
+    CHECK_EQ(snapshot->n_params, 3);
+    CHECK_EQ(snapshot->fault.decision, 2);
+    CHECK_STR(snapshot->fault.message, fault->message);
     gb_lua_trial trial;
     CHECK_EQ(gb_lua_host_try(host, load(source), snapshot, &trial, &err), 0);
     CHECK_STR(trial.fault, fault->message);

@@ -1,0 +1,162 @@
+#include "bindings/cli/policy_replay.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bindings/cli/command.h"
+#include "bindings/lua/lua_desk.h"
+
+/* An answer of policy_log holds the snapshot as text in text. */
+enum { TEXT_MAX = 2 * GB_LUA_SNAPSHOT_BYTES_MAX };
+
+typedef struct replay {
+    const char *path;
+    gb_lua_snapshot *snapshot;
+    gb_error refusal;             /* of the file; "" when it was opened */
+    gb_error params;              /* the first param of the snapshot that the script does not take */
+    char sha256[GB_SHA256_HEX + 1];
+    gb_lua_trial trial;
+} replay;
+
+/* ---- the snapshot ---- */
+
+static int read_text(char **text, size_t *bytes, const char *path, gb_error *err)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    if (!file) return gb_fail(err, GB_ENOTFOUND, "snapshot %s: %s", path, strerror(errno));
+    *text = malloc(TEXT_MAX);
+    *bytes = *text ? fread(*text, 1, TEXT_MAX, file) : 0;
+    int failed = ferror(file) ? errno : 0;
+    if (file != stdin) fclose(file);
+    if (!*text) return gb_fail(err, GB_ENOMEM, "out of memory for snapshot %s", path);
+    return failed ? gb_fail(err, GB_EIO, "snapshot %s: %s", path, strerror(failed)) : GB_OK;
+}
+
+static int read_snapshot(gb_lua_snapshot **out, const char *path, gb_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    int status = read_text(&text, &bytes, path, err);
+    if (!status) status = gb_lua_snapshot_read(out, path, text, bytes, err);
+    free(text);
+    return status;
+}
+
+/* ---- deciding it again ---- */
+
+static void run_replay(replay *r)
+{
+    gb_lua_desk *desk;
+    const gb_lua_snapshot *s = r->snapshot;
+    uint32_t engines = s->hook == GB_HOOK_SELECT ? s->tables.engines.n : s->tables.queue.engine + 1;
+    if (gb_lua_desk_open_file(&desk, r->path, engines, &r->refusal)) return;
+    const gb_policy *policy = gb_lua_desk_policy(desk);
+    memcpy(r->sha256, gb_lua_desk_sha256(desk), sizeof r->sha256);
+    gb_lua_desk_restore(desk, s, &r->params);
+    if (s->hook == GB_HOOK_SELECT ? policy->select_engine != NULL : policy->order_queue != NULL) gb_lua_desk_try(desk, r->snapshot, &r->trial);
+    else gb_fail(&r->refusal, GB_EINVAL, "%s has no %s, which the snapshot is of", r->path, gb_hook_name(s->hook));
+    gb_lua_desk_close(desk);
+}
+
+static bool is_good(const replay *r) { return !r->refusal.text[0] && r->trial.answer != GB_POLICY_FAULT; }
+
+/* ":12: why" of "mine.lua:12: why"; a message without a line is compared from behind its file. */
+static const char *behind_file(const char *message)
+{
+    for (const char *colon = message; (colon = strchr(colon, ':')); colon++) {
+        if (isdigit((unsigned char)colon[1]) || colon[1] == ' ') return colon;
+    }
+    return message;
+}
+
+/* The file may have another name here; the calls that led there are not compared. */
+static bool is_the_recorded_fault(const replay *r)
+{
+    const gb_lua_fault *recorded = &r->snapshot->fault;
+    const char *a = behind_file(recorded->message), *b = behind_file(r->trial.fault);
+    size_t n = strcspn(a, "\n");
+    return r->trial.answer == GB_POLICY_FAULT && recorded->kind == r->trial.fault_kind && strcspn(b, "\n") == n && memcmp(a, b, n) == 0;
+}
+
+static bool is_another_text(const replay *r)
+{
+    const char *recorded = r->snapshot->fault.sha256;
+    return recorded[0] && r->sha256[0] && strcmp(recorded, r->sha256) != 0;
+}
+
+/* ---- reporting ---- */
+
+static void print_note(const replay *r)
+{
+    const gb_lua_snapshot *s = r->snapshot;
+    if (r->params.text[0]) printf("note: %s\n", r->params.text);
+    if (s->cut) printf("note: the queue was longer; the snapshot has its first %u requests\n", s->tables.queue.n);
+    if (is_another_text(r)) printf("note: %s differs from the script that failed (sha256 %.12s, now %.12s)\n", r->path, s->fault.sha256, r->sha256);
+    else if (is_good(r) && s->fault.message[0])
+        printf("note: it is the script that failed; what it kept in its locals, or a timer's grain, is not in a snapshot\n");
+}
+
+static const char *verdict(const replay *r)
+{
+    if (r->refusal.text[0]) return "not fit to serve";
+    if (r->trial.answer != GB_POLICY_FAULT) return "decides it";
+    if (!r->snapshot->fault.message[0]) return "fails";
+    return is_the_recorded_fault(r) ? "fails as recorded" : "fails in another way";
+}
+
+static void print_text(const replay *r)
+{
+    const gb_lua_snapshot *s = r->snapshot;
+    bool selects = s->hook == GB_HOOK_SELECT;
+    printf("%s, %u %s, at %.6f s\n", gb_hook_name(s->hook), selects ? s->tables.engines.n : s->tables.queue.n, selects ? "engines" : "waiting",
+           (double)s->now / 1e9);
+    if (s->fault.message[0])
+        printf("recorded: %s v%u, decision %llu, %s: %s\n", s->fault.name, s->fault.version, (unsigned long long)s->fault.decision,
+               gb_lua_fault_kind_name(s->fault.kind), s->fault.message);
+    if (r->refusal.text[0]) printf("now: refused: %s\n", r->refusal.text);
+    else if (r->trial.answer == GB_POLICY_FAULT) printf("now: %s: %s\n", gb_lua_fault_kind_name(r->trial.fault_kind), r->trial.fault);
+    else if (r->trial.answer == GB_POLICY_NIL) printf("now: nil, the built-in decides\n");
+    else if (selects) printf("now: engine %d\n", r->trial.answer);
+    else printf("now: %u keys\n", s->tables.queue.n);
+    print_note(r);
+    printf("%s: %s\n", r->path, verdict(r));
+}
+
+static json_t *keys_json(const gb_queue_table *queue)
+{
+    json_t *keys = json_array();
+    for (uint32_t i = 0; i < queue->n; i++) json_array_append_new(keys, json_real(queue->key[i]));
+    return keys;
+}
+
+static void print_json(const replay *r)
+{
+    const gb_lua_snapshot *s = r->snapshot;
+    bool tried = !r->refusal.text[0], failed = tried && r->trial.answer == GB_POLICY_FAULT;
+    json_t *root = json_pack("{s:s, s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "file", r->path, "ok", is_good(r), "hook", gb_hook_name(s->hook),
+                             "refusal", r->refusal.text, "kind", failed ? gb_lua_fault_kind_name(r->trial.fault_kind) : "", "fault",
+                             failed ? r->trial.fault : "", "recorded", s->fault.message, "verdict", verdict(r), "same_source", !is_another_text(r));
+    if (tried && r->trial.answer >= 0 && s->hook == GB_HOOK_SELECT) json_object_set_new(root, "engine", json_integer(r->trial.answer));
+    if (tried && r->trial.answer >= 0 && s->hook == GB_HOOK_ORDER) json_object_set_new(root, "keys", keys_json(&s->tables.queue));
+    json_dumpf(root, stdout, JSON_COMPACT);
+    fputc('\n', stdout);
+    json_decref(root);
+}
+
+int gb_policy_replay(const char *snapshot, const char *path, bool json)
+{
+    static replay r;
+    gb_error err = {{0}};
+    r = (replay){.path = path};
+    int status = read_snapshot(&r.snapshot, snapshot, &err);
+    if (status) return gb_command_failed(status, &err);
+    run_replay(&r);
+    if (json) print_json(&r);
+    else print_text(&r);
+    gb_lua_snapshot_free(r.snapshot);
+    return is_good(&r) ? GB_EXIT_OK : GB_EXIT_FAILED;
+}

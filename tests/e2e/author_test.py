@@ -1,0 +1,88 @@
+"""What the author of a policy has: checks, replays of faults, tests; against the real binary."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+from harness import Server, gimbal, main
+
+# Fails once its param is set and the hour is late, and then only for some throws of the dice.
+MOODY = """local policy = { api = 1, name = "moody", params = { limit = 1e9, on = false } }
+function policy.select_engine(request, engines)
+    local dice = gimbal.random(1000000)
+    if policy.params.on and request.prompt_tokens > policy.params.limit then
+        error("threw " .. dice .. " at " .. gimbal.now())
+    end
+    return engines.next
+end
+return policy
+"""
+
+
+class Author(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def write(self, name, text):
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def report(self, code, *args):
+        done = gimbal("policy", "check", *args, "--json")
+        self.assertEqual(done.returncode, code, done.stdout.decode() + done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def record_fault(self, path):
+        """A fault of the policy in path in a running server, as policy_log shows it: the answer's text, and the fault."""
+        with Server("-dp", "2") as server:
+            version = server.rpc("policy_load", {"name": "moody", "source": path.read_text()})[0]["version"]
+            server.rpc("policy_activate", {"version": version})
+            server.rpc("policy_set", {"version": version, "param": "limit", "number": 1})
+            server.rpc("policy_set", {"version": version, "param": "on", "flag": True})
+            server.rpc("generate", {"prompt": "one two three", "sampling": {"max_tokens": 1}, "stream": False})
+            answer = server.rpc("policy_log", {"fault": 1})[0]
+            server.stop()
+        return json.dumps(answer), answer["faults"][0]
+
+    def test_a_fault_of_a_server_comes_up_again_from_its_snapshot(self):
+        path = self.write("moody.lua", MOODY)
+        log, fault = self.record_fault(path)
+        self.assertRegex(fault["message"], r":5: threw \d+ at [\d.e+]+")
+        for snapshot in (self.write("log.json", log), self.write("snap.json", fault["snapshot"])):
+            report = self.report(1, "--replay", snapshot, path)
+            self.assertEqual((report["verdict"], report["kind"], report["same_source"]), ("fails as recorded", "error", True))
+            self.assertTrue(report["fault"].startswith(f"{path}:5: threw "), report["fault"])
+            self.assertEqual(report["fault"].splitlines()[0].partition(":5:")[2], fault["message"].splitlines()[0].partition(":5:")[2])
+        text = gimbal("policy", "check", "--replay", self.directory / "snap.json", path).stdout.decode()
+        self.assertIn("recorded: moody v", text)
+        self.assertIn("fails as recorded", text)
+        mended = self.write("mended.lua", MOODY.replace("policy.params.on and", "false and"))
+        report = self.report(0, "--replay", self.directory / "snap.json", mended)
+        self.assertEqual((report["verdict"], report["fault"], report["same_source"]), ("decides it", "", False))
+        self.assertIn(report["engine"], (0, 1))
+        other = self.write("other.lua", MOODY.replace("threw", "rolled"))
+        self.assertEqual(self.report(1, "--replay", self.directory / "snap.json", other)["verdict"], "fails in another way")
+
+    def test_a_snapshot_that_cannot_be_used_is_no_fault_of_the_policy(self):
+        path = self.write("moody.lua", MOODY)
+        for name, text, part in (("none.json", None, "No such file"), ("empty.json", "", "a snapshot is one JSON object"),
+                                 ("log.json", '{"faults": [{"seq": 1}]}', "ask for one fault"), ("old.json", "{}", "no snapshot of format 1")):
+            snapshot = self.directory / name
+            if text is not None:
+                snapshot.write_text(text)
+            done = gimbal("policy", "check", "--replay", snapshot, path)
+            self.assertEqual((done.returncode, done.stdout), (65, b""))
+            self.assertIn(part, done.stderr.decode())
+            self.assertIn(name, done.stderr.decode())
+
+    def test_a_policy_without_the_hook_of_the_snapshot_is_refused(self):
+        path = self.write("lazy.lua", "return { api = 1, order_queue = function() end }\n")
+        snapshot = self.write("snap.json", '{"gimbal_snapshot": 1, "hook": "select_engine", "now_ns": 5, "request": {}, "engines": {"n": 2, "next": 0}}')
+        self.assertIn("has no select_engine", self.report(1, "--replay", snapshot, path)["refusal"])
+
+
+main()

@@ -1,17 +1,22 @@
 """gimbal place: dumps, policies on them, and what it says about files and flags that are wrong."""
 
 import json
+import math
 import pathlib
+import re
 import shutil
+import struct
 import tempfile
 import unittest
 import xml.etree.ElementTree as tree
 import zlib
 
-from harness import gimbal, main
+from harness import ROOT, gimbal, main
 
 SMALL = ["--layers", 4, "--experts", 32, "--top-k", 4, "--windows", 4]
-HEADER = {"version": 8, "windows": 12, "layers": 20, "experts": 28, "ranks": 32, "slots": 36}
+LINKS_AT = 56    # of a dump of SMALL: links of 2 sources and 4 ranks, slots of 4 layers and 32 experts, the head of the first window
+SLOTS_AT = LINKS_AT + 2 * 4 * 8
+COUNTS_AT = SLOTS_AT + 4 * 32 * 4 + 32
 
 
 class Place(unittest.TestCase):
@@ -38,14 +43,12 @@ class Place(unittest.TestCase):
             self.assertIn(part, text)
         self.assertEqual(len(text.strip().splitlines()), 1, text)
 
-    def damage(self, field, value):
-        """A copy of the dump with one word of the header changed and signed anew."""
+    def damage(self, at, form, value):
+        """A copy of the dump with one number changed and the whole signed anew: its checksum is right."""
         data = bytearray(self.dump.read_bytes())
-        data[HEADER[field]:HEADER[field] + 4] = value.to_bytes(4, "little")
+        struct.pack_into(form, data, at, value)
         data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
-        other = self.directory / "damaged"
-        other.write_bytes(data)
-        return other
+        return bytes(data)
 
     def test_the_same_seed_gives_the_same_file(self):
         one, two, three = self.gen(*SMALL), self.gen(*SMALL, name="two"), self.gen(*SMALL, "--seed", 2, name="three")
@@ -122,31 +125,47 @@ class Place(unittest.TestCase):
             self.assertEqual(last[0], "all")
             self.assertLess(abs(float(last[3].rstrip("%"))), 0.5)
 
-    def test_damaged_dumps_are_named_and_nothing_is_written(self):
+    def test_damaged_dumps_are_named_by_every_verb_and_nothing_is_written(self):
         self.gen(*SMALL)
         data = self.dump.read_bytes()
-        output = self.directory / "output"
-        broken = self.directory / "broken"
-        for size in (0, 7, 40, 200, len(data) - 1):
-            broken.write_bytes(data[:size])
-            self.refused(["solve", broken, "--output", output], 65, str(broken))
         flipped = bytearray(data)
         flipped[len(data) // 2] ^= 4
-        broken.write_bytes(flipped)
-        self.refused(["solve", broken, "--output", output], 65, "checksum", "damaged")
-        self.refused(["solve", self.damage("version", 9), "--output", output], 65, "format version 9")
-        self.refused(["solve", self.damage("windows", 5), "--output", output], 65, "truncated")
-        self.refused(["solve", self.damage("ranks", 5), "--output", output], 65, "32 experts cannot be split evenly over 5 ranks")
-        self.refused(["solve", self.damage("ranks", 64), "--output", output], 65, "64 ranks for 32 experts")
-        self.refused(["solve", self.damage("slots", 3), "--output", output], 65, "3 slots per rank")
+        cases = [(data[:size], "truncated") for size in (8, 40, 200, len(data) - 1)] + [
+            (b"", "not a window dump"), (data[:7], "not a window dump"), (data + b"x", "1 bytes after its end"),
+            (bytes(flipped), "the file is damaged"),
+            (self.damage(8, "<I", 9), "format version 9"), (self.damage(12, "<I", 5), "truncated"),
+            (self.damage(20, "<I", 0), "0 layers"), (self.damage(24, "<I", 3), "truncated"),
+            (self.damage(28, "<I", 2**32 - 1), "4294967295 experts"),
+            (self.damage(32, "<I", 5), "32 experts cannot be split evenly over 5 ranks"),
+            (self.damage(32, "<I", 64), "64 ranks for 32 experts"), (self.damage(36, "<I", 3), "3 slots per rank"),
+            (self.damage(40, "<Q", 0), "an expert of 0 bytes"),
+            (self.damage(LINKS_AT, "<d", math.nan), "is nan"), (self.damage(LINKS_AT + 8, "<d", -0.5), "is -0.5"),
+            (self.damage(LINKS_AT + 8, "<d", math.inf), "is inf"),
+            (self.damage(SLOTS_AT, "<i", 32), "expert 0 of layer 0 nowhere"), (self.damage(SLOTS_AT + 4, "<i", 0), "expert 1 of layer 0 nowhere"),
+            (self.damage(COUNTS_AT, "<q", -1), "window 0 layer 0 source 0 expert 0: count 18446744073709551615 is negative or above 2^53"),
+            (self.damage(COUNTS_AT, "<Q", 2**53 + 1), "count 9007199254740993 is negative or above 2^53"),
+            (self.damage(COUNTS_AT, "<Q", 2**53), "the counts add up to more than 2^53"),
+        ]
+        broken, output = self.directory / "broken", self.directory / "output"
+        output.write_text("kept")
+        verbs = [["show", broken], ["solve", broken, "--output", output], ["compare", broken], ["calibrate", broken], ["picture", broken, output]]
+        for i, (content, part) in enumerate(cases):
+            with self.subTest(part):
+                broken.write_bytes(content)
+                for verb in verbs if i < len(verbs) else [verbs[1]]:
+                    self.refused(verb, 65, str(broken), part)
+                self.assertEqual(output.read_text(), "kept")
+                self.assertEqual(broken.read_bytes(), content)
         self.refused(["solve", self.directory, "--output", output], 65, "not a plain file")
         self.refused(["solve", self.directory / "none", "--output", output], 65, "No such file")
-        self.assertFalse(output.exists())
+        self.assertEqual(output.read_text(), "kept")
 
     def test_flags_that_cannot_be_are_named(self):
         self.gen(*SMALL)
         self.refused(["solve", self.dump, "--beta", "nan"], 64, "beta")
         self.refused(["solve", self.dump, "--gamma", "-1"], 64, "gamma")
+        self.refused(["compare", self.dump, "--alpha", "inf"], 64, "alpha")
+        self.refused(["calibrate", self.dump, "--move-weight", "nan"], 64, "move-weight")
         self.refused(["solve", self.dump, "--weights", "heavy"], 64, "paper|balanced|latency")
         self.refused(["solve", self.dump, "--imbalance", "min"], 64, "squares|max")
         self.refused(["solve", self.dump, "--policy", "swp"], 65, "did you mean swap?")
@@ -161,6 +180,14 @@ class Place(unittest.TestCase):
         self.refused(["gen", self.directory / "x", "--experts", 8, "--ranks", 4, "--top-k", 8], 64, "top-k is 8")
         self.refused(["gen", self.directory / "none" / "x", *SMALL], 65, "cannot be written")
         self.assertFalse((self.directory / "x").exists())
+
+    def test_the_document_names_every_flag(self):
+        document = (ROOT / "docs/placement.md").read_text(encoding="utf-8")
+        flags = re.findall(r"^  (--[a-z-]+)", gimbal("place", "--help").stdout.decode(), re.MULTILINE)
+        self.assertGreater(len(flags), 30)
+        for flag in flags:
+            if flag != "--help":
+                self.assertRegex(document, f"`{flag}[ `]", f"{flag} is missing in docs/placement.md")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ int gb_placement_init(gb_placement *p, gb_arena *arena, uint32_t layers, uint32_
     *p = (gb_placement){.layers = layers, .sources = sources, .experts = experts, .ranks = ranks,
                         .slots_per_rank = experts / ranks + spare};
     p->expert_of_slot = GB_ARENA_NEW(arena, int32_t, (size_t)layers * gb_placement_slots(p));
+    p->place = GB_ARENA_NEW(arena, int32_t, (size_t)layers * gb_placement_slots(p));
     size_t routes = (size_t)layers * sources * experts;
     p->route = GB_ARENA_NEW(arena, int32_t, routes);
     p->other = GB_ARENA_NEW(arena, int32_t, routes);
     p->other_share = GB_ARENA_NEW(arena, uint16_t, routes);
-    if (!p->expert_of_slot || !p->route || !p->other || !p->other_share)
+    if (!p->expert_of_slot || !p->place || !p->route || !p->other || !p->other_share)
         return gb_fail(err, GB_ENOMEM, "out of memory for the placement table");
     gb_placement_linear(p);
     return GB_OK;
@@ -29,7 +30,10 @@ void gb_placement_linear(gb_placement *p)
     p->version = 1;
     for (uint32_t l = 0; l < p->layers; l++) {
         int32_t *slots = gb_placement_layer_slots(p, l);
-        for (uint32_t i = 0; i < gb_placement_slots(p); i++) slots[i] = -1;
+        for (uint32_t i = 0; i < gb_placement_slots(p); i++) {
+            slots[i] = -1;
+            gb_placement_layer_places(p, l)[i] = (int32_t)i;
+        }
         for (uint32_t e = 0; e < p->experts; e++) {
             uint32_t slot = e / per_rank * p->slots_per_rank + e % per_rank;
             slots[slot] = (int32_t)e;
@@ -41,6 +45,12 @@ void gb_placement_linear(gb_placement *p)
             }
         }
     }
+}
+
+void gb_placement_share_memory(gb_placement *p)
+{
+    size_t slots = (size_t)p->layers * gb_placement_slots(p);
+    for (size_t i = 0; i < slots; i++) p->place[i] = p->expert_of_slot[i] >= 0 ? p->expert_of_slot[i] : 0;
 }
 
 void gb_placement_copy(gb_placement *to, const gb_placement *from)

@@ -4,6 +4,8 @@
 
 #include "core/base/heap.h"
 #include "core/base/ring.h"
+#include "core/base/rng.h"
+#include "core/moe/migrate.h"
 #include "core/moe/pressure.h"
 #include "core/moe/window.h"
 #include "core/serve/batch.h"
@@ -29,7 +31,10 @@ struct gb_server {
     gb_stream_shared shared;
     gb_batch_limits limits;
 
-    gb_placement placement;
+    gb_placement placement, forced;      /* forced: scratch */
+    gb_migrate migrate;
+    gb_rng migrate_rng;
+    uint64_t forced_round;               /* of the latest forced migration */
     gb_windows windows;
     gb_pressure pressure;
 
@@ -61,6 +66,10 @@ gb_event *gb_server_add_event(gb_server *server, const gb_live *live, gb_event_k
 
 /* Gives the slot back once the request has ended, its end was polled and no round holds it. */
 void gb_server_retire(gb_server *server, gb_live *live);
+
+/* migration.c: flips what is ready, between rounds only; begins a forced migration when it is time; says what stalls. */
+void gb_server_settle_migration(gb_server *server, gb_time now);
+void gb_server_watch_migration(gb_server *server, gb_time now);
 
 /* Asserts every invariant of the room; cost is linear in slots and blocks. */
 void gb_server_check(gb_server *server);

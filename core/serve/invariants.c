@@ -135,4 +135,5 @@ void gb_server_check(gb_server *s)
     GB_ASSERT(n_free == s->pool.n_free);
     GB_ASSERT(s->accepted == s->finished + s->failed + s->aborted + live);
     for (uint32_t e = 0; e < s->options.engines; e++) check_engine(s, &s->engines[e]);
+    GB_ASSERT(gb_migrate_is_sound(&s->migrate));
 }

@@ -40,6 +40,14 @@ void gb_server_stats_get(const gb_server *s, gb_server_stats *stats)
         .prompt_tokens = s->prompt_tokens, .generated_tokens = s->generated_tokens, .rounds = s->rounds,
         .cached_tokens = s->cached_tokens, .ordered_dispatches = s->ordered_dispatches,
     };
+    gb_migrate_stats migrate = gb_migrate_stats_of(&s->migrate);
+    stats->migrations_done = migrate.done;
+    stats->migrations_cancelled = migrate.cancelled;
+    stats->migrations_failed = migrate.failed;
+    stats->migrations_stalled = migrate.stalled;
+    stats->experts_moved = migrate.experts_moved;
+    stats->bytes_moved = migrate.bytes_moved;
+    stats->moves_left = migrate.moves_left;
     sum_engines(s, stats);
     stats->live = stats->running + stats->waiting;
     for (int hook = 0; hook < GB_HOOKS; hook++) stats->hooks[hook] = s->hook_stats[hook];

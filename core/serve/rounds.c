@@ -26,6 +26,7 @@ bool gb_server_poll_round(gb_server *s, gb_round *round, gb_time now)
 {
     if (s->in_flight || !gb_outbox_has_room_for_a_round(&s->outbox)) return false;
     gb_server_tick(s, now);
+    gb_server_settle_migration(s, now);
     uint32_t n_works = 0;
     for (uint32_t e = 0; e < s->options.engines; e++) {
         plan_batch(s, &s->engines[e], &round->batches[e], now);

@@ -12,7 +12,8 @@
 void gb_server_options_default(gb_server_options *options)
 {
     *options = (gb_server_options){.max_num_seqs = 64, .max_batched_tokens = 512, .queue_capacity = 4096, .max_preemptions = 8,
-                                   .max_bypass = 16, .window_rounds = 64, .prefix_caching = true, .aging = gb_seconds(5), .stale_after = gb_seconds(1)};
+                                   .max_bypass = 16, .window_rounds = 64, .prefix_caching = true, .aging = gb_seconds(5), .stale_after = gb_seconds(1),
+                                   .migration_bytes = 1 << 20, .migration_stalled_after = gb_seconds(30)};
 }
 
 /* --- new, free --- */
@@ -61,6 +62,17 @@ static int init_engines(gb_server *s)
     return GB_OK;
 }
 
+static int init_placement(gb_server *s, gb_error *err)
+{
+    const gb_server_options *o = &s->options;
+    gb_migrate_options migrate = {.private_ranks = o->private_ranks, .expert_bytes = o->expert_bytes, .list_bytes = o->migration_bytes,
+                                  .stalled_after = o->migration_stalled_after};
+    gb_rng_init(&s->migrate_rng, o->seed);
+    int rc = gb_placement_init(&s->placement, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, 0, err);
+    if (!rc) rc = gb_placement_init(&s->forced, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, 0, err);
+    return rc ? rc : gb_migrate_init(&s->migrate, &s->arena, &s->placement, &migrate, err);
+}
+
 /* Everything whose size only memory can refuse. */
 static int init_memory(gb_server *s)
 {
@@ -95,7 +107,7 @@ int gb_server_new(gb_server **out, const gb_server_options *options, gb_error *e
     init_shared(s);
     init_policies(s);
     init_limits(s);
-    rc = gb_placement_init(&s->placement, &s->arena, options->moe_layers, options->engines, options->experts, options->ranks, 0, err);
+    rc = init_placement(s, err);
     if (!rc && (rc = init_memory(s)))
         gb_fail(err, rc, "out of memory for %u request slots of %u tokens: lower max_queue or max_model_len", options->queue_capacity,
                 options->max_model_len);
@@ -284,13 +296,15 @@ void gb_server_tick(gb_server *s, gb_time now)
         if (live->deadline <= now) gb_server_fail(s, live, GB_EDEADLINE, now);
         else promote(s, live);
     }
+    gb_server_watch_migration(s, now);
 }
 
 gb_time gb_server_deadline(const gb_server *s)
 {
     uint32_t index;
     uint64_t due;
-    return gb_heap_first(&s->timers, &index, &due) ? due : GB_NEVER;
+    gb_time watch = gb_migrate_deadline(&s->migrate);
+    return gb_heap_first(&s->timers, &index, &due) ? gb_time_min(due, watch) : watch;
 }
 
 void gb_server_engine_down(gb_server *s, uint32_t e, gb_time now)
@@ -302,7 +316,8 @@ void gb_server_engine_down(gb_server *s, uint32_t e, gb_time now)
     s->tables.engines.healthy[e] = 0;
     while (engine->queue.n > 0) gb_server_fail(s, engine->queue.entries[engine->queue.n - 1].live, GB_EDOWN, now);
     while (engine->n_running > 0) gb_server_fail(s, engine->running[0], GB_EDOWN, now);
-    gb_kv_forget(&engine->kv);    /* whatever comes up again has other memory */
+    gb_kv_forget(&engine->kv);            /* whatever comes up again has other memory */
+    gb_migrate_cancel(&s->migrate);       /* its ranks neither send nor receive */
 }
 
 void gb_server_engine_up(gb_server *s, uint32_t e)

@@ -1,22 +1,24 @@
 /* The serving core: requests in, rounds out, results in, events out. Sans-I/O: it reads no clock, socket, file or random
    device; every call that depends on time gets `now` (never going backwards), and everything it wants is polled.
 
-     in    submit, cancel, round_done, tick, set_policy, engine_down, engine_up, drain
-     out   poll_round, poll_cancel, poll_event, deadline
+     in    submit, cancel, round_done, copies_done, tick, set_policy, migrate, engine_down, engine_up, drain
+     out   poll_round, poll_cancel, poll_copies, poll_event, deadline
 
-   What fails is told: by the status of the call, or by exactly one end event. A round is the only thing handed out; while it is
-   in flight its tokens, blocks and sampling stay as they are.
+   What fails is told: by the status of the call, or by exactly one end event. A round is handed out and comes back; while it is
+   in flight its tokens, blocks, sampling and placement stay as they are. So is a list of copies, independently of rounds.
 
    One thread owns a server. All memory is taken in gb_server_new; every queue has a capacity and an answer when full.
    Every accepted request is in exactly one state and ends exactly once, by DONE, FAILED or ABORTED. */
 #ifndef GB_SERVE_SERVER_H
 #define GB_SERVE_SERVER_H
 
+#include "core/flow/copy.h"
 #include "core/flow/event.h"
 #include "core/flow/policy.h"
 #include "core/flow/request.h"
 #include "core/flow/round.h"
 #include "core/model/tokenizer.h"
+#include "core/moe/plan.h"
 
 typedef struct gb_server gb_server;
 
@@ -43,7 +45,12 @@ typedef struct gb_server_options {
     bool prefix_caching;                 /* requests that begin alike share full KV blocks; true */
     gb_time aging;                       /* promotion threshold; 5 s */
     gb_time stale_after;                 /* trace age that makes selection fall back; 1 s */
-    uint64_t seed;                       /* for requests without their own */
+    uint64_t seed;                       /* for requests without their own, and for forced migrations */
+    bool private_ranks;                  /* each rank has its experts in memory of its own: moving one moves its bytes; false */
+    uint64_t expert_bytes;               /* weights of one expert of one layer, when private */
+    uint64_t migration_bytes;            /* most bytes in one list of copies; 1 MiB */
+    uint32_t force_migration_every;      /* rounds between migrations at random, to try them out; 0 = none */
+    gb_time migration_stalled_after;     /* without progress: logged and counted; 30 s */
     const gb_tokenizer *tokenizer;       /* may be NULL: events then carry no text; kept by reference */
     uint32_t n_end_ids;
     int32_t end_ids[GB_SERVER_END_IDS_MAX];
@@ -77,6 +84,14 @@ void gb_server_tick(gb_server *server, gb_time now);
 void gb_server_set_policy(gb_server *server, gb_hook hook, const gb_policy *policy);
 const gb_policy *gb_server_policy(const gb_server *server, gb_hook hook);    /* the active one; never NULL */
 
+/* Begins to move experts, until the placement in use is `to` (copied). plan says in which steps, best first; NULL: in any order.
+   GB_EFULL while a migration is running; GB_EINVAL for a placement that is not valid or where the plan does not lead. */
+int  gb_server_migrate(gb_server *server, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err);
+void gb_server_cancel_migration(gb_server *server);    /* what has moved stays where it is */
+
+/* The answer to the copies handed out by poll_copies; status != 0 ends the migration where it is. */
+void gb_server_copies_done(gb_server *server, int status, gb_time now);
+
 /* An engine is lost: its requests end with FAILED(GB_EDOWN), it gets none until it is up again. */
 void gb_server_engine_down(gb_server *server, uint32_t engine, gb_time now);
 void gb_server_engine_up(gb_server *server, uint32_t engine);
@@ -93,6 +108,9 @@ bool gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);
 
 /* A work of the running round to drop, because its request has ended; one at a time. */
 bool gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);
+
+/* Bytes of experts to copy, at any time until copies_done; false: none now, or the last list is not back. Best between rounds. */
+bool gb_server_poll_copies(gb_server *server, gb_copy_list *list);
 
 bool gb_server_poll_event(gb_server *server, gb_event *event);    /* what the event points at lives until the next call */
 
@@ -119,7 +137,8 @@ typedef struct gb_server_stats {
     uint64_t cached_tokens;         /* of those, what the prefix cache had */
     uint64_t generated_tokens, rounds;
     uint64_t ordered_dispatches;    /* engines taken in rotation while traces were missing or stale */
-    uint64_t migrations_done, bytes_moved;
+    uint64_t migrations_done, migrations_cancelled, migrations_failed, migrations_stalled, experts_moved, bytes_moved;
+    uint32_t moves_left;            /* of the running migration */
     uint32_t live, running, waiting;
     uint32_t blocks_used, blocks_cached, blocks_total;    /* held by requests; idle, but their text is known; all */
     gb_hook_stats hooks[GB_HOOKS];

@@ -22,6 +22,48 @@ void fake_options(gb_server_options *o)
     o->queue_capacity = 32;
     o->blocks_per_engine = 64;
     o->window_rounds = 4;
+    o->expert_bytes = FAKE_EXPERT_BYTES;
+}
+
+static unsigned char weight(uint32_t layer, uint32_t expert, uint32_t byte)
+{
+    return (unsigned char)gb_mix64((uint64_t)layer << 40 | (uint64_t)expert << 20 | byte);
+}
+
+static unsigned char *weights(const fake *f, uint32_t layer, int32_t place)
+{
+    GB_ASSERT(place >= 0 && (uint32_t)place < f->places);
+    return f->experts + ((size_t)layer * f->places + (uint32_t)place) * FAKE_EXPERT_BYTES;
+}
+
+/* Experts where the linear placement has them; ranks with memory of their own have a spare place each. */
+static void load_experts(fake *f)
+{
+    const gb_server_options *o = &f->options;
+    uint32_t slots = o->experts;
+    f->places = slots + (o->private_ranks ? o->ranks : 0);
+    f->experts = GB_ARENA_NEW(&f->arena, unsigned char, (size_t)o->moe_layers * f->places * FAKE_EXPERT_BYTES);
+    GB_ASSERT(f->experts);
+    for (uint32_t l = 0; l < o->moe_layers; l++)
+        for (uint32_t e = 0; e < o->experts; e++)
+            for (uint32_t b = 0; b < FAKE_EXPERT_BYTES; b++) weights(f, l, (int32_t)e)[b] = weight(l, e, b);
+}
+
+bool fake_place_holds(const fake *f, uint32_t layer, int32_t place, uint32_t expert)
+{
+    for (uint32_t b = 0; b < FAKE_EXPERT_BYTES; b++)
+        if (weights(f, layer, place)[b] != weight(layer, expert, b)) return false;
+    return true;
+}
+
+void fake_copy(fake *f, const gb_copy_list *list)
+{
+    GB_ASSERT(f->options.private_ranks && list->n >= 1 && list->n <= GB_COPIES_MAX);
+    for (uint32_t i = 0; i < list->n; i++) {
+        const gb_copy *c = &list->copies[i];
+        GB_ASSERT(c->bytes >= 1 && c->offset + c->bytes <= FAKE_EXPERT_BYTES);
+        memcpy(weights(f, c->layer, c->to) + c->offset, weights(f, c->layer, c->from) + c->offset, c->bytes);
+    }
 }
 
 void fake_init(fake *f, const gb_server_options *o)
@@ -35,6 +77,7 @@ void fake_init(fake *f, const gb_server_options *o)
     f->users = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->engines * o->blocks_per_engine);
     f->b = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->moe_layers * o->experts);
     GB_ASSERT(f->cells && f->users && f->b);
+    load_experts(f);
 }
 
 void fake_deinit(fake *f) { gb_arena_deinit(&f->arena); }
@@ -79,6 +122,7 @@ static void route(fake *f, uint32_t engine, uint64_t hash)
         for (uint32_t k = 0; k < EXPERTS_PER_TOKEN; k++) {
             uint32_t e = (uint32_t)((gb_mix64(hash + l) + k) % a->experts);
             int32_t slot = gb_placement_routes(f->round.placement, l, engine)[e];
+            GB_ASSERT(fake_place_holds(f, l, gb_placement_layer_places(f->round.placement, l)[slot], e));
             gb_matrix_row(a, l, engine)[e]++;
             f->result.rank_tokens[gb_placement_rank_of_slot(f->round.placement, slot)]++;
             f->b[(size_t)l * a->experts + e]++;

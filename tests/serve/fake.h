@@ -1,12 +1,15 @@
 /* A fake executor for tests of the serving core. A token is a hash of everything before it, carried through a fake KV cache:
    computing position p reads what was written at p - 1, so a lost, shared or reordered block gives other tokens than the same
    request alone (fake_token). What a work leaves out (its start > 0) must be there to the last position, and no block it writes may
-   belong to another work. Experts are chosen by the same hash and counted on the way, as a real dispatch does. */
+   belong to another work. Experts are chosen by the same hash and counted on the way, as a real dispatch does; the bytes at the place
+   that the placement names must be those of the expert. */
 #ifndef GB_TESTS_SERVE_FAKE_H
 #define GB_TESTS_SERVE_FAKE_H
 
 #include "core/serve/internal.h"
 #include "core/serve/server.h"
+
+enum { FAKE_EXPERT_BYTES = 40 };
 
 typedef struct fake {
     gb_server_options options;
@@ -15,6 +18,8 @@ typedef struct fake {
     gb_result result;
     uint64_t *cells;         /* [engines][blocks][GB_BLOCK_TOKENS] hash of the sequence up to there */
     uint64_t *users;         /* [engines][blocks] 2 * round seq, + 1 when the block is written in that round */
+    uint32_t places;         /* of one layer */
+    unsigned char *experts;  /* [moe_layers][places][FAKE_EXPERT_BYTES] the weights, each expert's own */
     uint64_t *b;             /* [moe_layers][experts] counted by the fake, of all rounds that succeeded */
     uint64_t computed;       /* positions of all rounds that succeeded */
 } fake;
@@ -29,6 +34,12 @@ void fake_deinit(fake *f);
    takes the caches' contents with it. */
 void fake_run(fake *f, int status);
 void fake_drop(fake *f, uint32_t engine, uint32_t work);
+
+/* Copies a list as an executor would. */
+void fake_copy(fake *f, const gb_copy_list *list);
+
+/* Whether a place holds the weights of an expert. */
+bool fake_place_holds(const fake *f, uint32_t layer, int32_t place, uint32_t expert);
 
 /* One whole round: poll at `start`, back at `end`. False when the server had nothing to do. */
 bool fake_round(fake *f, gb_server *server, gb_time start, gb_time end);

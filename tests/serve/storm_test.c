@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/rng.h"
+#include "core/moe/trade.h"
 #include "tests/check.h"
 #include "tests/serve/fake.h"
 #include "tests/serve/fake_text.h"
@@ -31,13 +32,16 @@ typedef struct storm {
     fake fake;
     gb_server *server;
     gb_time now;
+    gb_copy_list copies;
+    bool copying;               /* the list is out */
+    uint32_t placement_version; /* of the running round */
     bool in_flight, calm;       /* calm: no more requests and mishaps, let everybody finish */
     uint32_t n;
     shadow shadows[REQUESTS_MAX];
     uint64_t hash;
     uint64_t closed_id, *closed_b;    /* B of all closed windows */
     uint32_t token_events, ends;
-    uint64_t preemptions, stop_strings, cached_tokens;
+    uint64_t preemptions, stop_strings, cached_tokens, migrations, experts_moved;
 } storm;
 
 static storm s;
@@ -287,6 +291,7 @@ static void start_round(void)
     s.in_flight = gb_server_poll_round(s.server, &s.fake.round, s.now);
     if (!s.in_flight) return;
     check_overtaking();
+    s.placement_version = s.fake.round.placement->version;
     for (uint32_t e = 0; e < s.options.engines; e++) mix(s.fake.round.batches[e].n_tokens);
 }
 
@@ -324,6 +329,7 @@ static void finish_round(void)
 {
     int status = s.calm || !chance(4) ? GB_OK : chance(70) ? GB_EIO : GB_EDOWN;
     drop_works();
+    STORM_CHECK(s.fake.round.placement->version == s.placement_version);
     fake_run(&s.fake, status);
     gb_server_round_done(s.server, &s.fake.result, s.now);
     s.in_flight = false;
@@ -358,14 +364,57 @@ static void choose_options(void)
     o->window_rounds = between(1, 6);
     o->tokenizer = tokenizer;
     o->prefix_caching = chance(80);
+    o->private_ranks = chance(70);
+    o->migration_bytes = between(1, 3 * FAKE_EXPERT_BYTES);
+    o->force_migration_every = chance(60) ? between(1, 6) : 0;
+    o->migration_stalled_after = gb_ms(between(1, 50));
     if (chance(50)) o->vocab = 20;
     o->n_end_ids = between(0, 2);
     for (uint32_t i = 0; i < o->n_end_ids; i++) o->end_ids[i] = (int32_t)below(o->vocab);
 }
 
+/* --- experts on the move --- */
+
+static void start_copies(void) { s.copying = s.copying || gb_server_poll_copies(s.server, &s.copies); }
+
+/* Copies come back at any time, whole or failed in the middle. */
+static void finish_copies(void)
+{
+    bool fails = !s.calm && chance(3);
+    if (!s.copying) return;
+    if (fails) s.copies.n = (uint32_t)below(s.copies.n);
+    if (s.copies.n > 0) fake_copy(&s.fake, &s.copies);
+    s.copying = false;
+    gb_server_copies_done(s.server, fails ? GB_EIO : GB_OK, s.now);
+}
+
+static void migrate(void)
+{
+    gb_placement to;
+    gb_arena arena;
+    gb_arena_init(&arena);
+    const gb_placement *live = gb_server_placement(s.server);
+    CHECK_EQ(gb_placement_init(&to, &arena, live->layers, live->sources, live->experts, live->ranks, 0, NULL), GB_OK);
+    gb_placement_copy(&to, live);
+    for (uint32_t i = between(1, 6); i > 0; i--) gb_trade_at_random(&to, &s.rng);
+    int rc = gb_server_migrate(s.server, &to, NULL, s.now, NULL);
+    STORM_CHECK(rc == GB_OK || rc == GB_EFULL);
+    gb_arena_deinit(&arena);
+}
+
+static void act_on_experts(void)
+{
+    uint32_t dice = between(0, 99);
+    if (dice < 4) migrate();
+    else if (dice < 6) gb_server_cancel_migration(s.server);
+    else if (dice < 50) start_copies();
+    else finish_copies();
+}
+
 static void act(void)
 {
     uint32_t dice = between(0, 99);
+    act_on_experts();
     if (dice < 25) submit();
     else if (dice < 31) cancel();
     else if (dice < 33) swap_policy();
@@ -387,6 +436,8 @@ static void let_everybody_finish(void)
         s.now += gb_ms(1);
         if (s.in_flight) finish_round();
         take_events(UINT32_MAX);
+        start_copies();
+        finish_copies();
         start_round();
         gb_server_check(s.server);
         more = s.in_flight && rounds < most;
@@ -402,6 +453,10 @@ static void check_the_books(void)
     gb_server_stats_get(s.server, &stats);
     s.preemptions = stats.preempted;
     s.cached_tokens = stats.cached_tokens;
+    s.migrations = stats.migrations_done;
+    s.experts_moved = stats.experts_moved;
+    STORM_CHECK(stats.bytes_moved == (s.options.private_ranks ? stats.experts_moved * FAKE_EXPERT_BYTES : 0));
+    STORM_CHECK(s.options.ranks > 1 || stats.experts_moved == 0);
     STORM_CHECK(s.options.prefix_caching || stats.cached_tokens + stats.blocks_cached == 0);
     STORM_CHECK(stats.accepted == s.n && stats.finished + stats.failed + stats.aborted == s.ends && s.ends == s.n);
     STORM_CHECK(stats.generated_tokens == s.token_events);
@@ -448,7 +503,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 static void a_storm_breaks_no_invariant(void)
 {
     uint64_t only = number_from("GB_STORM_SEED", 0), n = only ? only : number_from("GB_STORM_SEEDS", SEEDS);
-    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0, cached_tokens = 0;
+    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0, cached_tokens = 0, migrations = 0, experts_moved = 0;
     tokenizer = fake_tokenizer(NULL, NULL);
     signal(SIGABRT, say_the_seed);
     for (uint64_t seed = only ? only : 1; seed <= n && check_failures == 0; seed++) {
@@ -458,11 +513,15 @@ static void a_storm_breaks_no_invariant(void)
         preemptions += s.preemptions;
         stop_strings += s.stop_strings;
         cached_tokens += s.cached_tokens;
+        migrations += s.migrations;
+        experts_moved += s.experts_moved;
     }
-    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings, %llu cached tokens\n",
+    printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings, %llu cached tokens, "
+           "%llu migrations of %llu experts\n",
            (unsigned long long)n, (unsigned long long)requests, (unsigned long long)tokens, (unsigned long long)preemptions,
-           (unsigned long long)stop_strings, (unsigned long long)cached_tokens);
-    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0 && cached_tokens > 0)));
+           (unsigned long long)stop_strings, (unsigned long long)cached_tokens, (unsigned long long)migrations,
+           (unsigned long long)experts_moved);
+    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0 && cached_tokens > 0 && experts_moved > 0)));
     gb_tokenizer_free(tokenizer);
 }
 

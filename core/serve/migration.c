@@ -1,0 +1,53 @@
+/* Experts on the move while requests are served: copies go out and come back at any time, flips happen between rounds. */
+#include "core/serve/server.h"
+
+#include "core/base/assert.h"
+#include "core/base/log.h"
+#include "core/moe/trade.h"
+#include "core/serve/internal.h"
+
+int gb_server_migrate(gb_server *s, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err)
+{
+    gb_server_advance(s, now);
+    return gb_migrate_start(&s->migrate, to, plan, now, err);
+}
+
+void gb_server_cancel_migration(gb_server *s) { gb_migrate_cancel(&s->migrate); }
+
+bool gb_server_poll_copies(gb_server *s, gb_copy_list *list) { return gb_migrate_poll(&s->migrate, list); }
+
+void gb_server_copies_done(gb_server *s, int status, gb_time now)
+{
+    gb_server_advance(s, now);
+    gb_migrate_copied(&s->migrate, status, now);
+    if (status) gb_log(GB_LOG_ERROR, "a migration of experts ended early: %s", gb_status_message(status));
+    if (!s->in_flight) gb_migrate_flip(&s->migrate, now);
+}
+
+/* Every so many rounds two experts of two ranks trade places in every layer. */
+static void force(gb_server *s, gb_time now)
+{
+    uint32_t every = s->options.force_migration_every;
+    bool idle = gb_migrate_state_of(&s->migrate) == GB_MIGRATE_IDLE && !s->migrate.out;
+    if (every == 0 || !idle || s->round_seq < s->forced_round + every) return;
+    s->forced_round = s->round_seq;
+    gb_placement_copy(&s->forced, &s->placement);
+    gb_trade_at_random(&s->forced, &s->migrate_rng);
+    int rc = gb_migrate_start(&s->migrate, &s->forced, NULL, now, NULL);
+    GB_ASSERT(rc == GB_OK);
+}
+
+void gb_server_settle_migration(gb_server *s, gb_time now)
+{
+    GB_ASSERT(!s->in_flight);
+    force(s, now);
+    gb_migrate_flip(&s->migrate, now);
+}
+
+void gb_server_watch_migration(gb_server *s, gb_time now)
+{
+    if (!gb_migrate_tick(&s->migrate, now)) return;
+    gb_migrate_stats stats = gb_migrate_stats_of(&s->migrate);
+    gb_log(GB_LOG_WARN, "a migration of experts does not progress: %u moves are left, %s", stats.moves_left,
+           s->migrate.out ? "copies were handed out and are not back" : "nothing is being copied");
+}

@@ -142,6 +142,8 @@ static int plan_sizes(opening *o, gb_error *err)
     int status = gb_plan_ranks(&o->topology, (uint32_t)opt->data_parallel_size, (uint32_t)opt->tensor_parallel_size,
                                (uint32_t)opt->expert_parallel_size, config->experts, err);
     if (status) return status;
+    if (opt->force_migration_every && o->topology.ranks < 2)
+        return gb_fail(err, GB_EINVAL, "--force-migration-every moves experts between ranks, but there is one: raise --expert-parallel-size");
     o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
     gb_kv_wish wish = {
         .memory = (uint64_t)opt->kv_cache_memory, .machine = o->device.memory ? o->device.memory : gb_plan_machine_memory(),
@@ -163,6 +165,8 @@ static void pass_line(void *self, gb_log_level level, const char *line)
     gb_log(level, "%s", line);
 }
 
+static bool has_private_ranks(const opening *o) { return strcmp(o->options->rank_memory, "private") == 0; }
+
 static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_error *err)
 {
     const gb_options *opt = o->options;
@@ -172,7 +176,7 @@ static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_
         .limits = {
             .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
             .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len,
-            .blocks_per_engine = o->kv.blocks_per_engine,
+            .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = has_private_ranks(o),
         },
         .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .log = pass_line,
     };
@@ -222,6 +226,10 @@ static int open_server(opening *o, gb_error *err)
     server.blocks_per_engine = o->kv.blocks_per_engine;
     server.window_rounds = (uint32_t)opt->window_rounds;
     server.prefix_caching = opt->enable_prefix_caching;
+    server.private_ranks = instance->config.moe_layers > 0 && has_private_ranks(o);
+    server.expert_bytes = instance->executor->info.expert_bytes;
+    server.migration_bytes = (uint64_t)opt->migration_bytes;
+    server.force_migration_every = (uint32_t)opt->force_migration_every;
     server.aging = gb_ms((uint64_t)opt->aging_ms);
     server.stale_after = gb_ms((uint64_t)opt->stale_after_ms);
     server.seed = (uint64_t)opt->seed;
@@ -312,10 +320,24 @@ void gb_instance_sampling(const gb_instance *instance, gb_sampling *sampling)
     if (g->has_do_sample && !g->do_sample) sampling->temperature = 0;
 }
 
-bool gb_instance_step(gb_instance *instance, gb_time (*clock)(void))
+static bool step_round(gb_instance *instance, gb_time (*clock)(void))
 {
     if (!gb_server_poll_round(instance->server, &instance->round, clock())) return false;
     gb_executor_run(instance->executor, &instance->round, &instance->result);
     gb_server_round_done(instance->server, &instance->result, clock());
     return true;
+}
+
+static bool step_copies(gb_instance *instance, gb_time (*clock)(void))
+{
+    if (!gb_server_poll_copies(instance->server, &instance->copies)) return false;
+    int status = gb_executor_copy(instance->executor, &instance->copies);
+    gb_server_copies_done(instance->server, status, clock());
+    return true;
+}
+
+bool gb_instance_step(gb_instance *instance, gb_time (*clock)(void))
+{
+    bool ran = step_round(instance, clock), copied = step_copies(instance, clock);
+    return ran || copied;
 }

@@ -23,6 +23,7 @@ typedef struct gb_instance {
     gb_arena arena;
     gb_round round;
     gb_result result;
+    gb_copy_list copies;                /* of gb_instance_step */
     double load_seconds;
 } gb_instance;
 
@@ -35,8 +36,8 @@ void gb_instance_close(gb_instance *instance);
    the context. */
 void gb_instance_sampling(const gb_instance *instance, gb_sampling *sampling);
 
-/* Runs one round on the calling thread: poll_round, executor, round_done. False when there was nothing to do. For
-   drivers without threads (generate, tests). clock() gives the time after the round. */
+/* Runs one round on the calling thread: poll_round, executor, round_done; then copies experts that are on the move. False when
+   there was nothing to do. For drivers without threads (generate, tests). clock() gives the time after the round. */
 bool gb_instance_step(gb_instance *instance, gb_time (*clock)(void));
 
 #endif

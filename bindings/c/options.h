@@ -30,6 +30,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \
       "instruction set of the kernels; auto takes the fastest, measured at start") \
     X("compute", kv_cache_memory, INT, "512M", 1, 1099511627776, "BYTES", "KV cache of all engines together, at most a quarter of memory") \
+    X("compute", rank_memory, STRING, "shared", 0, 0, "shared|private", \
+      "memory of the expert ranks: one for all, where moving an expert changes a pointer, or each its own, where bytes move") \
     X("compute", enable_prefix_caching, BOOL, "true", 0, 0, "", "requests that begin alike share their full KV blocks") \
     X("scheduling", max_num_seqs, INT, "64", 1, 4096, "N", "running requests per engine") \
     X("scheduling", max_num_batched_tokens, INT, "512", 16, 65536, "N", "tokens computed per engine and round") \
@@ -38,6 +40,9 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("scheduling", stale_after_ms, INT, "1000", 1, 86400000, "MS", \
       "a trace older than this makes selection fall back to ordered dispatch") \
     X("scheduling", window_rounds, INT, "64", 1, 1000000, "N", "rounds in a profiling window of expert counts") \
+    X("scheduling", migration_bytes, INT, "1M", 1, 1073741824, "BYTES", "most bytes of moving experts that are copied between two rounds") \
+    X("scheduling", force_migration_every, INT, "0", 0, 1000000, "N", \
+      "rounds between moves of random experts in every layer, to try migration out (default: never)") \
     X("scheduling", seed, INT, "0", 0, 9223372036854775807, "N", "seed for requests without their own") \
     X("policies", policy_select, STRING, "gimbal", 0, 0, "NAME", "policy for select_engine: a shipped name or a .lua file") \
     X("policies", policy_order, STRING, "gimbal", 0, 0, "NAME", "policy for order_queue: a shipped name or a .lua file") \

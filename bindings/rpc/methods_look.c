@@ -104,8 +104,13 @@ static uint64_t pack_hooks(gb_pack *out, const gb_server_stats *stats)
     X(generated_tokens, "sampled") \
     X(rounds, "run") \
     X(ordered_dispatches, "engine choices made in turn, for want of fresh traces") \
-    X(migrations_done, "expert moves finished") \
-    X(bytes_moved, "by them") \
+    X(migrations_done, "migrations of experts that reached their placement") \
+    X(migrations_cancelled, "ended on the way: by request, or because an engine went down") \
+    X(migrations_failed, "ended on the way because bytes could not be copied") \
+    X(migrations_stalled, "times that one made no progress for 30 s") \
+    X(experts_moved, "by migrations, to another slot") \
+    X(bytes_moved, "with them; 0 where ranks share memory") \
+    X(moves_left, "of the running migration") \
     X(live, "requests now") \
     X(running, "of them in batches") \
     X(waiting, "of them in queues") \

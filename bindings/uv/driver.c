@@ -31,6 +31,7 @@ struct gb_driver {
     gb_rpc_service *service;
     gb_listen *listen;
     gb_worker *worker;
+    gb_copy_list copies;         /* while they are out */
     gb_driver_options options;
     phase phase;
     bool hurry;                  /* a second shutdown: nothing waits any more */
@@ -63,6 +64,12 @@ static void start_round(gb_driver *d, gb_time now)
     if (gb_worker_busy(d->worker) || !gb_server_poll_round(instance->server, &instance->round, now)) return;
     gb_worker_run(d->worker, &instance->round, &instance->result);
     gb_lua_host_idle(instance->policies, now);
+}
+
+/* The worker takes them when it has no round to run. */
+static void start_copies(gb_driver *d)
+{
+    if (gb_server_poll_copies(d->instance->server, &d->copies)) gb_worker_copy(d->worker, &d->copies);
 }
 
 static void pass_cancels(gb_driver *d)
@@ -130,6 +137,7 @@ static void pump(gb_driver *d, gb_time now)
     gb_listen_tick(d->listen, now);
     deliver_events(d);
     start_round(d, now);
+    start_copies(d);
     pass_cancels(d);
     deliver_events(d);
     gb_listen_flush(d->listen, now);
@@ -156,6 +164,12 @@ static void on_round_done(void *self, const gb_result *result)
     gb_log(GB_LOG_ERROR, "the executor failed: %s; ending", gb_status_message(result->status));
     d->status = result->status;
     if (d->phase == SERVING) gb_driver_shutdown(d);
+}
+
+static void on_copied(void *self, int status)
+{
+    gb_driver *d = self;
+    gb_server_copies_done(d->instance->server, status, now_of(d));
 }
 
 /* ---- shutdown ---- */
@@ -289,7 +303,8 @@ static int make_parts(gb_driver *d, gb_error *err)
     };
     int status = gb_rpc_service_new(&d->service, d->instance, &service, err);
     if (!status) status = gb_listen_new(&d->listen, &d->loop, d->service, now_of, d, err);
-    if (!status) status = gb_worker_new(&d->worker, &d->loop, d->instance->executor, on_round_done, d, err);
+    gb_worker_calls calls = {.self = d, .done = on_round_done, .copied = on_copied};
+    if (!status) status = gb_worker_new(&d->worker, &d->loop, d->instance->executor, &calls, err);
     return status;
 }
 

@@ -12,33 +12,47 @@ struct gb_worker {
     int wake_fd;
     uv_thread_t thread;
     gb_executor *executor;
-    gb_worker_done *done;
-    void *self;
-    bool busy;                  /* the loop's view: a round is out */
+    gb_worker_calls calls;
+    bool busy, copying;         /* the loop's view: a round is out, a list of copies is */
     /* shared, under the lock */
     uv_mutex_t lock;
     uv_cond_t work;
     const gb_round *round;      /* to run, or NULL */
     gb_result *result;
     const gb_result *answer;    /* finished and not yet seen by the loop, or NULL */
+    const gb_copy_list *list;   /* to copy, or NULL */
+    int copy_status;            /* of a list that is copied ... */
+    bool copied;                /* ... and not yet seen by the loop */
     bool stop;
 };
 
-static bool wait_for_round(gb_worker *w, const gb_round **round, gb_result **result)
+typedef struct job {
+    const gb_round *round;
+    gb_result *result;
+    const gb_copy_list *list;    /* when there is no round */
+} job;
+
+/* A round that was handed over is run even when the end has come. */
+static bool wait_for_job(gb_worker *w, job *j)
 {
     uv_mutex_lock(&w->lock);
-    while (!w->round && !w->stop) uv_cond_wait(&w->work, &w->lock);
-    *round = w->round;
-    *result = w->result;
+    while (!w->round && !w->list && !w->stop) uv_cond_wait(&w->work, &w->lock);
+    *j = (job){w->round, w->result, w->round || w->stop ? NULL : w->list};
     uv_mutex_unlock(&w->lock);
-    return *round != NULL;    /* a round that was handed over is run even when the end has come */
+    return j->round || j->list;
 }
 
-static void hand_back(gb_worker *w, const gb_result *result)
+static void hand_back(gb_worker *w, const job *j, int copy_status)
 {
     uv_mutex_lock(&w->lock);
-    w->round = NULL;
-    w->answer = result;
+    if (j->round) {
+        w->round = NULL;
+        w->answer = j->result;
+    } else {
+        w->list = NULL;
+        w->copy_status = copy_status;
+        w->copied = true;
+    }
     uv_mutex_unlock(&w->lock);
     eventfd_write(w->wake_fd, 1);
 }
@@ -46,11 +60,12 @@ static void hand_back(gb_worker *w, const gb_result *result)
 static void thread_main(void *arg)
 {
     gb_worker *w = arg;
-    const gb_round *round;
-    gb_result *result;
-    while (wait_for_round(w, &round, &result)) {
-        gb_executor_run(w->executor, round, result);
-        hand_back(w, result);
+    job j;
+    while (wait_for_job(w, &j)) {
+        int copy_status = GB_OK;
+        if (j.round) gb_executor_run(w->executor, j.round, j.result);
+        else copy_status = gb_executor_copy(w->executor, j.list);
+        hand_back(w, &j, copy_status);
     }
 }
 
@@ -62,11 +77,18 @@ static void on_wake(uv_poll_t *handle, int status, int events)
     eventfd_read(w->wake_fd, &count);
     uv_mutex_lock(&w->lock);
     const gb_result *answer = w->answer;
+    bool copied = w->copied;
+    int copy_status = w->copy_status;
     w->answer = NULL;
+    w->copied = false;
     uv_mutex_unlock(&w->lock);
+    if (copied) {
+        w->copying = false;
+        w->calls.copied(w->calls.self, copy_status);
+    }
     if (!answer) return;
     w->busy = false;
-    w->done(w->self, answer);
+    w->calls.done(w->calls.self, answer);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -78,13 +100,12 @@ static void on_closed(uv_handle_t *handle)
     free(w);
 }
 
-int gb_worker_new(gb_worker **out, uv_loop_t *loop, gb_executor *executor, gb_worker_done *done, void *self, gb_error *err)
+int gb_worker_new(gb_worker **out, uv_loop_t *loop, gb_executor *executor, const gb_worker_calls *calls, gb_error *err)
 {
     gb_worker *w = calloc(1, sizeof *w);
     if (!w) return gb_fail(err, GB_ENOMEM, "out of memory for the worker");
     w->executor = executor;
-    w->done = done;
-    w->self = self;
+    w->calls = *calls;
     w->wake.data = w;
     w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake_fd < 0) goto no_eventfd;
@@ -118,6 +139,16 @@ void gb_worker_run(gb_worker *w, const gb_round *round, gb_result *result)
     w->result = result;
     uv_mutex_unlock(&w->lock);
     uv_cond_signal(&w->work);    /* after the lock, or the worker wakes only to wait for it */
+}
+
+void gb_worker_copy(gb_worker *w, const gb_copy_list *list)
+{
+    GB_ASSERT(!w->copying);
+    w->copying = true;
+    uv_mutex_lock(&w->lock);
+    w->list = list;
+    uv_mutex_unlock(&w->lock);
+    uv_cond_signal(&w->work);
 }
 
 bool gb_worker_busy(const gb_worker *w) { return w->busy; }

@@ -1,6 +1,7 @@
-/* The thread that runs rounds. A round is handed over whole and handed back whole: between gb_worker_run and the call of
-   done, the round and its result belong to the worker and nobody else looks at them. The only file of this floor with a
-   lock. All functions are called on the loop's thread; done is called there, too. */
+/* The thread that runs rounds, and copies experts between two of them. A round is handed over whole and handed back whole: between
+   gb_worker_run and the call of done, the round and its result belong to the worker and nobody else looks at them. So does a list of
+   copies until the call of copied. A round goes before copies: those run when a round has come back and the next is not there
+   yet. The only file of this floor with a lock. All functions are called on the loop's thread; done and copied are, too. */
 #ifndef GB_UV_WORKER_H
 #define GB_UV_WORKER_H
 
@@ -9,15 +10,21 @@
 #include "core/forward/executor.h"
 
 typedef struct gb_worker gb_worker;
-typedef void gb_worker_done(void *self, const gb_result *result);
+
+typedef struct gb_worker_calls {
+    void *self;
+    void (*done)(void *self, const gb_result *result);
+    void (*copied)(void *self, int status);
+} gb_worker_calls;
 
 /* The executor is borrowed for the worker's life. */
-int gb_worker_new(gb_worker **out, uv_loop_t *loop, gb_executor *executor, gb_worker_done *done, void *self, gb_error *err);
+int gb_worker_new(gb_worker **out, uv_loop_t *loop, gb_executor *executor, const gb_worker_calls *calls, gb_error *err);
 
 void gb_worker_run(gb_worker *worker, const gb_round *round, gb_result *result);    /* asserts that it is not busy */
-bool gb_worker_busy(const gb_worker *worker);
+bool gb_worker_busy(const gb_worker *worker);    /* with a round */
+void gb_worker_copy(gb_worker *worker, const gb_copy_list *list);    /* asserts that no other list is out */
 
-/* Waits for the running round, ends the thread and closes the handle; done is not called any more. The memory goes when the
+/* Waits for the running round (copies that have not begun are dropped), ends the thread and closes the handle; nothing is called any more. The memory goes when the
    loop has run the close callbacks. */
 void gb_worker_close(gb_worker *worker);
 

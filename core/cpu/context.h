@@ -33,7 +33,7 @@ typedef struct gb_cpu_layer {
 
 typedef struct gb_cpu_moe {
     gb_packed router;                    /* always float32 */
-    gb_cpu_mlp *slots;                   /* [info.slots] what each physical slot holds */
+    gb_cpu_mlp *places;                  /* [info.places] */
 } gb_cpu_moe;
 
 typedef struct gb_cpu_weights {
@@ -52,7 +52,7 @@ typedef struct gb_cpu_tile {
 
 /* At most GB_CPU_BLOCK_ROWS consecutive rows of one slot's group; the unit of work of the experts. */
 typedef struct gb_cpu_piece {
-    uint32_t slot, first, n;             /* grouped rows first .. first + n - 1 */
+    uint32_t place, first, n;            /* grouped rows first .. first + n - 1 */
 } gb_cpu_piece;
 
 typedef struct gb_cpu {
@@ -132,7 +132,8 @@ int  gb_cpu_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
 int  gb_cpu_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
 int  gb_cpu_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 int  gb_cpu_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
-int  gb_cpu_copy_expert(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot);
+int  gb_cpu_copy_expert(gb_ops *ops, const gb_copy *copy);
+uint64_t gb_cpu_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place);
 
 /* cancel.c */
 int  gb_cpu_flags_new(gb_cpu *cpu);    /* GB_ENOMEM */

@@ -57,6 +57,7 @@ static const gb_ops_table cpu_table = {
     .embed = gb_cpu_embed, .compact = gb_cpu_compact, .norm = gb_cpu_norm, .attention = gb_cpu_attention,
     .mlp = gb_cpu_dense_mlp, .router = gb_cpu_router, .dispatch = gb_cpu_dispatch, .experts = gb_cpu_experts,
     .combine = gb_cpu_combine, .head = gb_cpu_head, .sample = gb_cpu_sample, .copy_expert = gb_cpu_copy_expert,
+    .checksum = gb_cpu_checksum,
     .read = cpu_read, .cancel = gb_cpu_cancel, .cancelled = gb_cpu_cancelled, .free = cpu_free,
 };
 
@@ -170,6 +171,7 @@ static void fill_info(gb_cpu *cpu, const gb_cpu_options *options)
         .experts_per_token = c->experts_per_token, .slots = c->experts + l->ranks * l->spare_slots, .hidden = c->hidden,
         .vocab = c->vocab, .threads = gb_threads_count(cpu->threads),
     };
+    info->places = l->private_ranks ? info->slots + l->ranks : c->experts;
     uint32_t works = l->engines * l->max_works;
     info->head_rows = works < HEAD_ROWS ? works : HEAD_ROWS;
     snprintf(info->kernels, sizeof info->kernels, "%s, %s", cpu->rung->name, cpu->f32 ? "float32" : "bfloat16");
@@ -188,6 +190,12 @@ static void fill_shape(gb_cpu *cpu, const gb_cpu_options *options)
     cpu->tile_rows = group < GB_ATTEND_QUERIES ? GB_ATTEND_QUERIES / group : 1;
 }
 
+static uint64_t bytes_of(const gb_cpu_mlp *expert)
+{
+    const gb_packed *last = &expert->down;
+    return (uint64_t)((char *)last->data - (char *)expert->gate_up.data) + gb_packed_bytes(last->n, last->k, last->f32);
+}
+
 static int open_cpu(gb_cpu *cpu, const gb_weights *weights, const gb_cpu_options *options, gb_error *err)
 {
     int rc = GB_OK;
@@ -202,6 +210,7 @@ static int open_cpu(gb_cpu *cpu, const gb_weights *weights, const gb_cpu_options
     rc = gb_cpu_pack(cpu, weights, err);
     if (rc == GB_OK) rc = take_memory(cpu, err);
     cpu->base.info.weight_bytes = cpu->weights.bytes;
+    cpu->base.info.expert_bytes = cpu->config.moe_layers ? bytes_of(&cpu->weights.moe[0].places[0]) : 0;
     cpu->base.info.kv_bytes = gb_cpu_kv_bytes(&cpu->kv);
     return rc;
 }

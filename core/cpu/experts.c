@@ -1,12 +1,15 @@
-/* expert_out[grouped row] = W_down (silu(W_gate h) * (W_up h)) with the weights of the row's slot. Threads share (piece,
-   panel) pairs, panels and not experts, so the work is even however skewed the routing is. */
+/* expert_out[grouped row] = W_down (silu(W_gate h) * (W_up h)) with the weights of the row's expert, wherever they are. Threads
+   share (piece, panel) pairs, panels and not experts, so the work is even however skewed the routing is. */
 #include "core/cpu/context.h"
 
 #include <string.h>
 
+#include "core/base/assert.h"
+#include "core/base/rng.h"
+
 typedef struct experts_job {
     gb_cpu *cpu;
-    const gb_cpu_mlp *slots;
+    const gb_cpu_mlp *places;
     uint32_t panels;    /* of one expert's matrix */
 } experts_job;
 
@@ -21,7 +24,7 @@ static void gate_up_items(void *self, uint32_t begin, uint32_t end, uint32_t thr
         gb_inputs x = {.data = cpu->h_inputs, .stride = cpu->config.hidden, .index = cpu->row_of_grouped + piece->first};
         char *gated = (char *)cpu->gated + (size_t)piece->first * width * gb_cpu_input_bytes(cpu);
         uint32_t panel = i % job->panels;
-        cpu->rung->gate_up(gated, width, &x, &job->slots[piece->slot].gate_up, piece->n, panel, panel + 1);
+        cpu->rung->gate_up(gated, width, &x, &job->places[piece->place].gate_up, piece->n, panel, panel + 1);
     }
 }
 
@@ -36,27 +39,43 @@ static void down_items(void *self, uint32_t begin, uint32_t end, uint32_t thread
         gb_inputs x = {.data = (char *)cpu->gated + (size_t)piece->first * width * gb_cpu_input_bytes(cpu), .stride = width};
         float *out = cpu->expert_out + (size_t)piece->first * hidden;
         uint32_t panel = i % job->panels;
-        cpu->rung->multiply(out, hidden, &x, &job->slots[piece->slot].down, piece->n, panel, panel + 1);
+        cpu->rung->multiply(out, hidden, &x, &job->places[piece->place].down, piece->n, panel, panel + 1);
     }
 }
 
 int gb_cpu_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     gb_cpu *cpu = (gb_cpu *)ops;
-    experts_job job = {.cpu = cpu, .slots = cpu->weights.moe[moe_layer].slots};
+    experts_job job = {.cpu = cpu, .places = cpu->weights.moe[moe_layer].places};
     (void)rows;
-    job.panels = job.slots[0].gate_up.panels;
+    job.panels = job.places[0].gate_up.panels;
     gb_threads_for_runs(cpu->threads, cpu->n_pieces * job.panels, GB_CPU_RUN_PANELS, gate_up_items, &job);
-    job.panels = job.slots[0].down.panels;
+    job.panels = job.places[0].down.panels;
     gb_threads_for_runs(cpu->threads, cpu->n_pieces * job.panels, GB_CPU_RUN_PANELS, down_items, &job);
     return GB_OK;
 }
 
-int gb_cpu_copy_expert(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot)
+/* --- experts on the move --- */
+
+/* The matrices of a place lie one behind the other (pack.c), so that its weights are one run of info.expert_bytes. */
+static char *weights_of(const gb_cpu *cpu, uint32_t moe_layer, uint32_t place) { return cpu->weights.moe[moe_layer].places[place].gate_up.data; }
+
+int gb_cpu_copy_expert(gb_ops *ops, const gb_copy *copy)
 {
-    gb_cpu *cpu = (gb_cpu *)ops;
-    gb_cpu_mlp *to = &cpu->weights.moe[moe_layer].slots[to_slot], *from = &cpu->weights.moe[moe_layer].slots[from_slot];
-    memcpy(to->gate_up.data, from->gate_up.data, gb_packed_bytes(from->gate_up.n, from->gate_up.k, from->gate_up.f32));
-    memcpy(to->down.data, from->down.data, gb_packed_bytes(from->down.n, from->down.k, from->down.f32));
+    const gb_cpu *cpu = (const gb_cpu *)ops;
+    char *to = weights_of(cpu, copy->layer, (uint32_t)copy->to), *from = weights_of(cpu, copy->layer, (uint32_t)copy->from);
+    memcpy(to + copy->offset, from + copy->offset, copy->bytes);
     return GB_OK;
+}
+
+uint64_t gb_cpu_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place)
+{
+    const char *bytes = weights_of((const gb_cpu *)ops, moe_layer, place);
+    uint64_t sum = 0, word;
+    GB_ASSERT(ops->info.expert_bytes % sizeof word == 0);
+    for (size_t i = 0; i < ops->info.expert_bytes; i += sizeof word) {
+        memcpy(&word, bytes + i, sizeof word);
+        sum = gb_mix64(sum ^ word) + 1;
+    }
+    return sum;
 }

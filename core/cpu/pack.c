@@ -73,7 +73,7 @@ static void place_all(gb_cpu *cpu)
         }
         gb_cpu_moe *moe = &weights->moe[moe_layer++];
         place_matrix(&weights->region, &moe->router, c->experts, c->hidden, true);
-        for (uint32_t slot = 0; slot < cpu->base.info.slots; slot++) place_mlp(cpu, &moe->slots[slot], c->expert_intermediate);
+        for (uint32_t place = 0; place < cpu->base.info.places; place++) place_mlp(cpu, &moe->places[place], c->expert_intermediate);
     }
 }
 
@@ -84,8 +84,8 @@ static int take_tables(gb_cpu *cpu)
     weights->moe = GB_ARENA_NEW(&cpu->arena, gb_cpu_moe, cpu->config.moe_layers);
     if (!weights->layers || !weights->moe) return GB_ENOMEM;
     for (uint32_t i = 0; i < cpu->config.moe_layers; i++) {
-        weights->moe[i].slots = GB_ARENA_NEW(&cpu->arena, gb_cpu_mlp, cpu->base.info.slots);
-        if (!weights->moe[i].slots) return GB_ENOMEM;
+        weights->moe[i].places = GB_ARENA_NEW(&cpu->arena, gb_cpu_mlp, cpu->base.info.places);
+        if (!weights->moe[i].places) return GB_ENOMEM;
     }
     return GB_OK;
 }
@@ -171,17 +171,22 @@ static void pack_mlp(packer *p, gb_cpu_mlp *mlp, uint32_t layer, const char *pre
     add_strips(p, &mlp->down, 0, find(p, format, layer, "down"), STRIP_PLAIN);
 }
 
-/* Experts start where the linear placement has them: E / R consecutive ones on each rank, spare slots empty. */
+/* Experts start where the linear placement has them: E / R consecutive ones on each rank, then its empty slots; where ranks share
+   memory, at the place of their number. Nobody touches an empty place before an expert comes. */
+static uint32_t first_place(const gb_cpu *cpu, uint32_t expert)
+{
+    uint32_t ranks = cpu->base.info.limits.ranks, per_rank = cpu->config.experts / ranks;
+    return cpu->base.info.limits.private_ranks ? expert / per_rank * (cpu->base.info.slots / ranks) + expert % per_rank : expert;
+}
+
 static void pack_moe(packer *p, gb_cpu_moe *moe, uint32_t layer)
 {
     const gb_cpu *cpu = p->cpu;
-    uint32_t ranks = cpu->base.info.limits.ranks, per_rank = cpu->config.experts / ranks;
-    uint32_t slots_per_rank = cpu->base.info.slots / ranks;
     add_strips(p, &moe->router, 0, find(p, "model.layers.%u.mlp.%s.weight", layer, "gate"), STRIP_PLAIN);
     for (uint32_t e = 0; e < cpu->config.experts; e++) {
         char prefix[32];
         snprintf(prefix, sizeof prefix, "experts.%u.", e);
-        pack_mlp(p, &moe->slots[e / per_rank * slots_per_rank + e % per_rank], layer, prefix);
+        pack_mlp(p, &moe->places[first_place(cpu, e)], layer, prefix);
     }
 }
 

@@ -54,6 +54,10 @@ static inline size_t gb_placement_route_index(const gb_placement *p, uint32_t la
 {
     return ((size_t)layer * p->sources + source) * p->experts + expert;
 }
+static inline uint64_t gb_placement_token_hash(uint32_t position, int32_t token)
+{
+    return gb_mix64((uint64_t)position << 32 | (uint32_t)token);
+}
 /* The slot that serves one token. The hash names the token itself (its text position and id, not its row in the batch),
    so that neither padding nor arrival chooses a replica. */
 static inline int32_t gb_placement_slot(const gb_placement *p, uint32_t layer, uint32_t source, uint32_t expert, uint64_t token_hash)

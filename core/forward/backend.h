@@ -13,7 +13,7 @@
 #include "core/model/config.h"
 #include "core/model/weights.h"
 
-enum { GB_BACKEND_ABI = 1 };    /* raised with every change to this file, ops.h and what they carry */
+enum { GB_BACKEND_ABI = 2 };    /* raised with every change to this file, ops.h and what they carry */
 
 #define GB_BACKEND_SYMBOL "gimbal_backend_open"
 

@@ -29,6 +29,17 @@ void gb_executor_cancel(gb_executor *executor, uint64_t round_seq, uint32_t engi
     if (executor->table->cancel) executor->table->cancel(executor, round_seq, engine, work);
 }
 
+int gb_executor_copy(gb_executor *executor, const gb_copy_list *list)
+{
+    GB_ASSERT(list->n >= 1 && list->n <= GB_COPIES_MAX);
+    return executor->table->copy && executor->info.private_ranks ? executor->table->copy(executor, list) : GB_EUNSUPPORTED;
+}
+
+uint64_t gb_executor_checksum(gb_executor *executor, uint32_t moe_layer, uint32_t place)
+{
+    return executor->table->checksum ? executor->table->checksum(executor, moe_layer, place) : 0;
+}
+
 void gb_executor_free(gb_executor *executor)
 {
     if (executor) executor->table->free(executor);

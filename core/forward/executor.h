@@ -1,9 +1,10 @@
 /* The round seam: something that runs a round, real (forward over a backend's ops) or simulated. Callers use the
-   wrappers, never the table. gb_executor_run blocks and is called by one thread at a time; gb_executor_cancel may be
-   called from another thread while it runs. */
+   wrappers, never the table. gb_executor_run and gb_executor_copy block and are called by one thread at a time;
+   gb_executor_cancel may be called from another thread while a round runs. */
 #ifndef GB_FORWARD_EXECUTOR_H
 #define GB_FORWARD_EXECUTOR_H
 
+#include "core/flow/copy.h"
 #include "core/flow/round.h"
 
 typedef struct gb_executor_info {
@@ -15,6 +16,8 @@ typedef struct gb_executor_info {
     uint32_t blocks_per_engine;       /* KV blocks of GB_BLOCK_TOKENS positions */
     uint32_t max_works, max_tokens;   /* per batch */
     uint64_t weight_bytes, kv_bytes;  /* resident, packed */
+    bool private_ranks;               /* ranks have experts in memory of their own: moving one takes a copy ... */
+    uint64_t expert_bytes;            /* ... of so many bytes */
     uint32_t threads;
 } gb_executor_info;
 
@@ -23,6 +26,8 @@ typedef struct gb_executor gb_executor;
 typedef struct gb_executor_table {
     int  (*run)(gb_executor *executor, const gb_round *round, gb_result *result);
     void (*cancel)(gb_executor *executor, uint64_t round_seq, uint32_t engine, uint32_t work);    /* optional */
+    int  (*copy)(gb_executor *executor, const gb_copy_list *list);                                        /* optional */
+    uint64_t (*checksum)(gb_executor *executor, uint32_t moe_layer, uint32_t place);                      /* optional */
     void (*free)(gb_executor *executor);
 } gb_executor_table;
 
@@ -39,6 +44,13 @@ int gb_executor_run(gb_executor *executor, const gb_round *round, gb_result *res
 /* Asks that a work of the running round be dropped; its rows stop at the next layer at the latest, its batch mates are
    not affected. A stale round_seq is ignored. */
 void gb_executor_cancel(gb_executor *executor, uint64_t round_seq, uint32_t engine, uint32_t work);
+
+/* Copies bytes of experts between places that no round writes or, where they are written, reads. GB_EUNSUPPORTED where ranks
+   share memory. */
+int gb_executor_copy(gb_executor *executor, const gb_copy_list *list);
+
+/* Of the weights in a place, for tests: equal for equal experts. 0 where that is not supported. */
+uint64_t gb_executor_checksum(gb_executor *executor, uint32_t moe_layer, uint32_t place);
 
 void gb_executor_free(gb_executor *executor);
 

@@ -206,6 +206,19 @@ static void forward_cancel(gb_executor *executor, uint64_t round_seq, uint32_t e
     gb_ops_cancel(((forward *)executor)->ops, round_seq, engine, work);
 }
 
+static int forward_copy(gb_executor *executor, const gb_copy_list *list)
+{
+    forward *f = (forward *)executor;
+    int rc = GB_OK;
+    for (uint32_t i = 0; rc == GB_OK && i < list->n; i++) rc = gb_ops_copy_expert(f->ops, &list->copies[i]);
+    return rc;
+}
+
+static uint64_t forward_checksum(gb_executor *executor, uint32_t moe_layer, uint32_t place)
+{
+    return gb_ops_checksum(((forward *)executor)->ops, moe_layer, place);
+}
+
 static void forward_free(gb_executor *executor)
 {
     forward *f = (forward *)executor;
@@ -214,7 +227,8 @@ static void forward_free(gb_executor *executor)
     free(f);
 }
 
-static const gb_executor_table forward_table = {.run = forward_run, .cancel = forward_cancel, .free = forward_free};
+static const gb_executor_table forward_table = {.run = forward_run, .cancel = forward_cancel, .copy = forward_copy,
+                                                .checksum = forward_checksum, .free = forward_free};
 
 static void fill_info(gb_executor_info *to, const gb_ops_info *from)
 {
@@ -232,6 +246,8 @@ static void fill_info(gb_executor_info *to, const gb_ops_info *from)
         .max_tokens = from->limits.max_tokens,
         .weight_bytes = from->weight_bytes,
         .kv_bytes = from->kv_bytes,
+        .private_ranks = from->limits.private_ranks,
+        .expert_bytes = from->expert_bytes,
         .threads = from->threads,
     };
     for (size_t i = 0; i < sizeof to->kernels; i++) to->kernels[i] = from->kernels[i];

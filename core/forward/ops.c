@@ -88,10 +88,19 @@ int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n)
     return ops->table->sample(ops, picks, n);
 }
 
-int gb_ops_copy_expert(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot)
+static bool is_place(const gb_ops *ops, int32_t place) { return place >= 0 && (uint32_t)place < ops->info.places; }
+
+int gb_ops_copy_expert(gb_ops *ops, const gb_copy *copy)
 {
-    GB_ASSERT(moe_layer < ops->info.moe_layers && to_slot < ops->info.slots && from_slot < ops->info.slots);
-    return to_slot == from_slot ? GB_OK : ops->table->copy_expert(ops, moe_layer, to_slot, from_slot);
+    GB_ASSERT(copy->layer < ops->info.moe_layers && is_place(ops, copy->from) && is_place(ops, copy->to) && copy->from != copy->to);
+    GB_ASSERT(copy->offset <= ops->info.expert_bytes && copy->bytes <= ops->info.expert_bytes - copy->offset);
+    return ops->table->copy_expert(ops, copy);
+}
+
+uint64_t gb_ops_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place)
+{
+    GB_ASSERT(moe_layer < ops->info.moe_layers && place < ops->info.places);
+    return ops->table->checksum(ops, moe_layer, place);
 }
 
 int gb_ops_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out)

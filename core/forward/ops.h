@@ -12,12 +12,14 @@
 #ifndef GB_FORWARD_OPS_H
 #define GB_FORWARD_OPS_H
 
+#include "core/flow/copy.h"
 #include "core/flow/round.h"
 
 /* How large rounds can be and how the work is laid out. */
 typedef struct gb_ops_limits {
     uint32_t engines, ranks;       /* ranks is a multiple of engines and divides the experts */
     uint32_t spare_slots;          /* slots of each rank and layer beyond experts / ranks */
+    bool private_ranks;            /* each rank has its experts in memory of its own, and a spare place in each layer */
     uint32_t max_works;            /* sequences in one batch */
     uint32_t max_tokens;           /* positions in one batch; rows of a round are at most engines x max_tokens */
     uint32_t max_positions;        /* of one sequence; may exceed the model's own maximum */
@@ -28,10 +30,12 @@ typedef struct gb_ops_info {
     const char *backend;              /* "cpu" */
     char kernels[64];                 /* which variant runs, for the start-up log */
     gb_ops_limits limits;
-    uint32_t layers, moe_layers, experts, experts_per_token, slots;    /* slots of one MoE layer, all ranks */
+    uint32_t layers, moe_layers, experts, experts_per_token;
+    uint32_t slots, places;           /* of one MoE layer, all ranks; places hold weights (placement.h) */
     uint32_t hidden, vocab;
     uint32_t head_rows;               /* rows that head takes at once */
     uint64_t weight_bytes, kv_bytes;  /* resident */
+    uint64_t expert_bytes;            /* of one place */
     uint32_t threads;
 } gb_ops_info;
 
@@ -77,7 +81,8 @@ typedef struct gb_ops_table {
     int (*combine)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
     int (*head)(gb_ops *ops, const uint32_t *rows, uint32_t n);
     int (*sample)(gb_ops *ops, const gb_pick *picks, uint32_t n);
-    int (*copy_expert)(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot);
+    int (*copy_expert)(gb_ops *ops, const gb_copy *copy);
+    uint64_t (*checksum)(gb_ops *ops, uint32_t moe_layer, uint32_t place);
     int (*read)(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out);
     void (*cancel)(gb_ops *ops, uint64_t round_seq, uint32_t engine, uint32_t work);
     bool (*cancelled)(gb_ops *ops, uint64_t round_seq, uint32_t engine, uint32_t work);
@@ -104,7 +109,7 @@ int gb_ops_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
 
 /* routes = top K of softmax(router h), all in float32; the lower expert goes first among equals. */
 int gb_ops_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
-/* Groups the routed rows by the slot that placement names for (source, expert); adds every sent token to counts and every
+/* Groups the routed rows by the slot that placement names for (source, expert, token); adds every sent token to counts and every
    received one to rank_tokens[ranks]. */
 int gb_ops_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens);
@@ -118,8 +123,10 @@ int gb_ops_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 /* Draws a token from each row of logits, which is used up. A row whose logits are no numbers gives token -1. */
 int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
 
-/* The bytes of the expert in one slot of a layer go to another slot; between rounds. */
-int gb_ops_copy_expert(gb_ops *ops, uint32_t moe_layer, uint32_t to_slot, uint32_t from_slot);
+/* Some bytes of the expert in one place go to another place of the layer. No round may be reading the place that is written. */
+int gb_ops_copy_expert(gb_ops *ops, const gb_copy *copy);
+/* Of all weights in a place: equal for equal experts. */
+uint64_t gb_ops_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place);
 
 /* Copies activations out, for tests and tools; valid right after the op that made them. */
 int gb_ops_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out);

@@ -33,6 +33,8 @@ return {
     cpu_kernels = "auto",
     -- KV cache of all engines together, at most a quarter of memory
     kv_cache_memory = "512M",
+    -- memory of the expert ranks: one for all, where moving an expert changes a pointer, or each its own, where bytes move (shared, private)
+    rank_memory = "shared",
     -- requests that begin alike share their full KV blocks
     enable_prefix_caching = true,
 
@@ -50,6 +52,10 @@ return {
     stale_after_ms = 1000,
     -- rounds in a profiling window of expert counts
     window_rounds = 64,
+    -- most bytes of moving experts that are copied between two rounds
+    migration_bytes = "1M",
+    -- rounds between moves of random experts in every layer, to try migration out (default: never)
+    force_migration_every = 0,
     -- seed for requests without their own
     seed = 0,
 

@@ -11,6 +11,12 @@ typedef struct setting {
     const char *key, *value;
 } setting;
 
+enum { LAYERS_MAX = 16, EXPERTS_MAX = 64 };
+
+typedef struct checksums {
+    uint64_t of[LAYERS_MAX][EXPERTS_MAX];
+} checksums;
+
 typedef struct answers {
     int32_t tokens[REQUESTS][TOKENS];
     uint32_t n[REQUESTS];
@@ -57,6 +63,18 @@ static void take_events(gb_instance *instance, answers *a)
     }
 }
 
+/* Of every expert's weights, wherever they are. */
+static void take_checksums(const gb_instance *instance, checksums *sums)
+{
+    const gb_placement *p = gb_server_placement(instance->server);
+    CHECK(p->layers <= LAYERS_MAX && p->experts <= EXPERTS_MAX);
+    for (uint32_t l = 0; l < p->layers; l++)
+        for (uint32_t e = 0; e < p->experts; e++) {
+            int32_t place = gb_placement_layer_places(p, l)[gb_placement_routes(p, l, 0)[e]];
+            sums->of[l][e] = gb_executor_checksum(instance->executor, l, (uint32_t)place);
+        }
+}
+
 /* A new request every other round, so that most find others under way. */
 static void answer_all(answers *a, const setting *settings)
 {
@@ -70,6 +88,8 @@ static void answer_all(answers *a, const setting *settings)
     for (; settings->key; settings++) CHECK_EQ(gb_options_set(&options, settings->key, settings->value, "test", &err), GB_OK);
     CHECK_EQ(gb_instance_open(&instance, &options, &err), GB_OK);
     CHECK_STR(err.text, "");
+    static checksums before, after;
+    take_checksums(instance, &before);
     uint32_t submitted = 0;
     for (uint32_t round = 0; submitted < REQUESTS || gb_instance_step(instance, fake_clock); round++) {
         if (submitted < REQUESTS && round % 2 == 0) submit(instance, submitted++);
@@ -78,6 +98,8 @@ static void answer_all(answers *a, const setting *settings)
     }
     take_events(instance, a);
     gb_server_stats_get(instance->server, &a->stats);
+    take_checksums(instance, &after);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
     gb_instance_close(instance);
     gb_options_deinit(&options);
     for (uint32_t r = 0; r < REQUESTS; r++) CHECK_EQ(a->n[r], TOKENS);
@@ -111,4 +133,33 @@ static void a_small_cache_changes_no_token(void)
     CHECK(tight.stats.cached_tokens > 0);
 }
 
-TESTS(TEST(the_prefix_cache_changes_no_token), TEST(a_small_cache_changes_no_token))
+#define EP4 {"data_parallel_size", "2"}, {"expert_parallel_size", "4"}
+
+static void experts_that_move_every_three_rounds_change_no_token(void)
+{
+    static answers still, private_ranks, shared_ranks;
+    answer_all(&still, (setting[]){EP4, {0}});
+    answer_all(&private_ranks, (setting[]){EP4, {"rank_memory", "private"}, {"force_migration_every", "3"}, {0}});
+    answer_all(&shared_ranks, (setting[]){EP4, {"rank_memory", "shared"}, {"force_migration_every", "3"}, {0}});
+    check_same(&still, &private_ranks);
+    check_same(&still, &shared_ranks);
+    CHECK_EQ(still.stats.migrations_done + still.stats.bytes_moved, 0);
+    CHECK(private_ranks.stats.migrations_done >= private_ranks.stats.rounds / 3 - 1);
+    CHECK(private_ranks.stats.experts_moved >= 2 * private_ranks.stats.migrations_done);
+    CHECK(private_ranks.stats.bytes_moved > 0);
+    CHECK(shared_ranks.stats.migrations_done >= shared_ranks.stats.rounds / 3 - 1);
+    CHECK_EQ(shared_ranks.stats.bytes_moved, 0);
+}
+
+/* Bytes that trickle: many rounds read the old map while a migration is under way. */
+static void experts_that_move_in_small_pieces_change_no_token(void)
+{
+    static answers still, moving;
+    answer_all(&still, (setting[]){EP4, {0}});
+    answer_all(&moving, (setting[]){EP4, {"rank_memory", "private"}, {"force_migration_every", "1"}, {"migration_bytes", "50000"}, {0}});
+    check_same(&still, &moving);
+    CHECK(moving.stats.experts_moved > 0);
+}
+
+TESTS(TEST(experts_that_move_every_three_rounds_change_no_token), TEST(experts_that_move_in_small_pieces_change_no_token),
+      TEST(the_prefix_cache_changes_no_token), TEST(a_small_cache_changes_no_token))

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 
 #include "core/base/rng.h"
+#include "core/moe/migrate.h"
+#include "core/moe/trade.h"
 #include "tests/check.h"
 #include "tests/forward/harness.h"
 
@@ -203,6 +205,12 @@ static void an_idle_engine_does_not_show_in_the_other_s_bits(void)
 
 /* --- experts that move --- */
 
+static void copy_expert(harness *h, uint32_t layer, int32_t to, int32_t from)
+{
+    gb_copy copy = {.layer = layer, .from = from, .to = to, .bytes = h->ops->info.expert_bytes};
+    CHECK_EQ(gb_ops_copy_expert(h->ops, &copy), GB_OK);
+}
+
 /* Moves an expert to the first empty slot of a rank and lets another expert's bytes overwrite its old slot, so that a stale
    route would be seen. */
 static void move_expert(harness *h, uint32_t layer, int32_t expert, uint32_t rank)
@@ -211,8 +219,8 @@ static void move_expert(harness *h, uint32_t layer, int32_t expert, uint32_t ran
     uint32_t to = rank * h->placement.slots_per_rank, from = 0;
     while (slots[to] != -1) to++;
     while (slots[from] != expert) from++;
-    CHECK_EQ(gb_ops_copy_expert(h->ops, layer, to, from), GB_OK);
-    CHECK_EQ(gb_ops_copy_expert(h->ops, layer, from, from ? from - 1 : from + 1), GB_OK);
+    copy_expert(h, layer, (int32_t)to, (int32_t)from);
+    copy_expert(h, layer, (int32_t)from, (int32_t)(from ? from - 1 : from + 1));
     slots[to] = expert;
     slots[from] = -1;
     for (uint32_t s = 0; s < h->placement.sources; s++) gb_placement_routes(&h->placement, layer, s)[expert] = (int32_t)to;
@@ -258,7 +266,7 @@ static void replicas_serve_their_sources_with_the_same_bits(void)
     harness_open(&h, &options);
     for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {    /* expert 0 also on rank 1, for source 1 */
         uint32_t spare = 2 * h.placement.slots_per_rank - 1;
-        CHECK_EQ(gb_ops_copy_expert(h.ops, layer, spare, 0), GB_OK);
+        copy_expert(&h, layer, (int32_t)spare, 0);
         gb_placement_layer_slots(&h.placement, layer)[spare] = 0;
         gb_placement_routes(&h.placement, layer, 1)[0] = (int32_t)spare;
     }
@@ -271,6 +279,118 @@ static void replicas_serve_their_sources_with_the_same_bits(void)
     uint64_t own = 0;
     for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) own += gb_matrix_row(&h.result.counts, layer, 1)[0];
     CHECK(own > 0);
+    harness_close(&h);
+}
+
+/* Two copies share the tokens of one source: every token counts once, at the rank that its name chooses. */
+static void copies_that_share_a_source_give_the_same_bits(void)
+{
+    harness h;
+    int32_t tokens[PROMPT];
+    random_tokens(tokens, PROMPT, 1);
+    harness_options options = small;
+    options.ranks = 2;
+    options.spare_slots = 1;
+    harness_open(&h, &options);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    uint64_t before = bits_of(&h, PROMPT), at_home = h.result.rank_tokens[0], sent = 0;
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {
+        int32_t spare = 2 * (int32_t)h.placement.slots_per_rank - 1;
+        size_t route = gb_placement_route_index(&h.placement, layer, 0, 0);
+        copy_expert(&h, layer, spare, 0);
+        gb_placement_layer_slots(&h.placement, layer)[spare] = 0;
+        h.placement.other[route] = spare;
+        h.placement.other_share[route] = GB_SHARES / 2;
+        sent += gb_matrix_row(&h.result.counts, layer, 0)[0];
+    }
+    CHECK_EQ(gb_placement_check(&h.placement, NULL), GB_OK);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    CHECK_EQ(bits_of(&h, PROMPT), before);
+    uint64_t gone = at_home - h.result.rank_tokens[0];
+    CHECK(gone > 0 && gone < sent);
+    harness_close(&h);
+}
+
+static uint64_t checksum(const harness *h, uint32_t layer, int32_t place) { return gb_executor_checksum(h->executor, layer, (uint32_t)place); }
+
+static void an_expert_copied_in_pieces_has_the_checksum_of_the_whole(void)
+{
+    harness h;
+    harness_options options = small;
+    options.ranks = 2;
+    harness_open(&h, &options);
+    int32_t spare = (int32_t)h.ops->info.slots;
+    uint64_t bytes = h.ops->info.expert_bytes, piece = bytes / 3 + 1;
+    CHECK_EQ(h.ops->info.places, h.ops->info.slots + 2);
+    CHECK(checksum(&h, 1, 0) != checksum(&h, 1, 1) && checksum(&h, 1, 0) != checksum(&h, 0, 0));
+    for (uint64_t offset = 0; offset < bytes; offset += piece) {
+        CHECK(checksum(&h, 1, spare) != checksum(&h, 1, 0));
+        gb_copy_list list = {.n = 1, .copies = {{.layer = 1, .from = 0, .to = spare, .offset = offset,
+                                                .bytes = bytes - offset < piece ? bytes - offset : piece}}};
+        CHECK_EQ(gb_executor_copy(h.executor, &list), GB_OK);
+    }
+    CHECK_EQ(checksum(&h, 1, spare), checksum(&h, 1, 0));
+    harness_close(&h);
+}
+
+/* Random experts of all layers trade ranks; every expert keeps its weights and every row its bits. */
+static void check_migrations(bool shared_ranks)
+{
+    harness h;
+    gb_migrate migrate;
+    gb_placement to;
+    gb_rng rng;
+    int32_t tokens[PROMPT];
+    uint64_t sums[2][64];
+    harness_options options = small;
+    options.ranks = 4;
+    options.shared_ranks = shared_ranks;
+    harness_open(&h, &options);
+    random_tokens(tokens, PROMPT, 1);
+    gb_rng_init(&rng, 1);
+    gb_migrate_options o = {.private_ranks = !shared_ranks, .expert_bytes = h.ops->info.expert_bytes, .list_bytes = h.ops->info.expert_bytes / 2 + 1};
+    CHECK_EQ(gb_migrate_init(&migrate, &h.arena, &h.placement, &o, NULL), GB_OK);
+    CHECK_EQ(gb_placement_init(&to, &h.arena, h.config.moe_layers, 1, h.config.experts, 4, 0, NULL), GB_OK);
+    CHECK(h.config.moe_layers <= 2 && h.config.experts <= 64);
+    for (uint32_t l = 0; l < h.config.moe_layers; l++)
+        for (uint32_t e = 0; e < h.config.experts; e++) sums[l][e] = checksum(&h, l, (int32_t)e);
+    harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+    uint64_t before = bits_of(&h, PROMPT);
+    for (int i = 0; i < 8; i++) {
+        gb_copy_list list;
+        gb_placement_copy(&to, &h.placement);
+        gb_trade_at_random(&to, &rng);
+        CHECK_EQ(gb_migrate_start(&migrate, &to, NULL, 0, NULL), GB_OK);
+        while (gb_migrate_state_of(&migrate) != GB_MIGRATE_IDLE) {
+            if (gb_migrate_poll(&migrate, &list)) gb_migrate_copied(&migrate, gb_executor_copy(h.executor, &list), 0);
+            gb_migrate_flip(&migrate, 0);
+        }
+        CHECK(gb_migrate_is_sound(&migrate));
+        harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
+        CHECK_EQ(bits_of(&h, PROMPT), before);
+    }
+    for (uint32_t l = 0; l < h.config.moe_layers; l++)
+        for (uint32_t e = 0; e < h.config.experts; e++)
+            CHECK_EQ(checksum(&h, l, gb_placement_layer_places(&h.placement, l)[gb_placement_routes(&h.placement, l, 0)[e]]), sums[l][e]);
+    CHECK_EQ(gb_migrate_stats_of(&migrate).done, 8);
+    CHECK_EQ(gb_migrate_stats_of(&migrate).experts_moved, 8 * 2 * h.config.moe_layers);
+    harness_close(&h);
+}
+
+static void migrations_between_ranks_with_their_own_memory_keep_every_bit(void) { check_migrations(false); }
+
+static void migrations_between_ranks_that_share_memory_keep_every_bit(void) { check_migrations(true); }
+
+static void ranks_that_share_memory_have_nothing_to_copy(void)
+{
+    harness h;
+    harness_options options = small;
+    options.ranks = 2;
+    options.shared_ranks = true;
+    harness_open(&h, &options);
+    gb_copy_list list = {.n = 1, .copies = {{.layer = 0, .from = 0, .to = 1, .bytes = 1}}};
+    CHECK_EQ(h.ops->info.places, h.config.experts);
+    CHECK_EQ(gb_executor_copy(h.executor, &list), GB_EUNSUPPORTED);
     harness_close(&h);
 }
 
@@ -482,7 +602,10 @@ TESTS(TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_sa
       TEST(a_row_has_the_same_bits_alone_and_in_a_batch_of_32), TEST(a_seed_samples_the_same_tokens_alone_and_beside_others),
       TEST(counts_are_those_of_the_routes), TEST(a_round_of_empty_batches_counts_nothing),
       TEST(an_idle_engine_does_not_show_in_the_other_s_bits), TEST(experts_that_moved_give_the_same_bits),
-      TEST(replicas_serve_their_sources_with_the_same_bits), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
+      TEST(replicas_serve_their_sources_with_the_same_bits),
+      TEST(copies_that_share_a_source_give_the_same_bits), TEST(an_expert_copied_in_pieces_has_the_checksum_of_the_whole),
+      TEST(migrations_between_ranks_with_their_own_memory_keep_every_bit),
+      TEST(migrations_between_ranks_that_share_memory_keep_every_bit), TEST(ranks_that_share_memory_have_nothing_to_copy), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
       TEST(a_round_whose_works_are_all_cancelled_ends_at_once), TEST(a_cancelled_work_leaves_the_bits_of_the_others_alone),
       TEST(a_stale_cancel_is_ignored), TEST(cancels_come_from_another_thread_at_any_moment),
       TEST(an_op_that_fails_ends_the_round_with_its_status), TEST(a_round_allocates_nothing))

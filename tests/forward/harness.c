@@ -71,7 +71,7 @@ static void open_executor(harness *h, const harness_options *options)
     gb_cpu_options cpu;
     gb_cpu_options_default(&cpu, &h->config);
     cpu.limits = (gb_ops_limits){.engines = options->engines ? options->engines : 1, .ranks = options->ranks ? options->ranks : 1,
-                                 .spare_slots = options->spare_slots, .max_works = HARNESS_WORKS,
+                                 .spare_slots = options->spare_slots, .private_ranks = !options->shared_ranks, .max_works = HARNESS_WORKS,
                                  .max_tokens = options->max_tokens ? options->max_tokens : HARNESS_POSITIONS,
                                  .max_positions = HARNESS_POSITIONS, .blocks_per_engine = HARNESS_WORKS * BLOCKS};
     cpu.threads = options->threads ? options->threads : 1;

@@ -13,6 +13,7 @@ typedef struct harness_options {
     const gb_matmul_rung *rung;  /* NULL = the fastest */
     bool f32;
     uint32_t threads, engines, ranks, spare_slots, max_tokens;
+    bool shared_ranks;    /* ranks without memory of their own */
     bool tap;                    /* keep the activations of engine 0, work 0 */
 } harness_options;
 

@@ -12,6 +12,9 @@ typedef struct fake {
     atomic_bool cancelled;
     bool waits;
     uint32_t runs;
+    gb_copy copied[8];
+    uint32_t n_copied;
+    uint32_t runs_before_copy;    /* rounds that had run when the first copy began */
 } fake;
 
 static int fake_run(gb_executor *executor, const gb_round *round, gb_result *result)
@@ -30,9 +33,17 @@ static void fake_cancel(gb_executor *executor, uint64_t round_seq, uint32_t engi
     atomic_store(&((fake *)executor)->cancelled, true);
 }
 
+static int fake_copy(gb_executor *executor, const gb_copy_list *list)
+{
+    fake *f = (fake *)executor;
+    if (f->n_copied == 0) f->runs_before_copy = f->runs;
+    for (uint32_t i = 0; i < list->n; i++) f->copied[f->n_copied++] = list->copies[i];
+    return list->copies[0].layer == 13 ? GB_EIO : GB_OK;
+}
+
 static void fake_free(gb_executor *executor) { (void)executor; }
 
-static const gb_executor_table table = {fake_run, fake_cancel, fake_free};
+static const gb_executor_table table = {.run = fake_run, .cancel = fake_cancel, .copy = fake_copy, .free = fake_free};
 
 typedef struct fixture {
     uv_loop_t loop;
@@ -43,6 +54,8 @@ typedef struct fixture {
     uint64_t answers[64];
     int statuses[64];
     uint32_t n_answers, wanted;
+    int copy_status[8];
+    uint32_t n_lists;
     uv_thread_t answered_on;
 } fixture;
 
@@ -57,11 +70,17 @@ static void done(void *self, const gb_result *result)
     gb_worker_run(f->worker, &f->round, &f->result);
 }
 
+static void copied(void *self, int status)
+{
+    fixture *f = self;
+    f->copy_status[f->n_lists++] = status;
+}
+
 static void start(fixture *f)
 {
-    *f = (fixture){.executor = {.executor = {.table = &table, .info = {.engines = 0}}}, .round = {.seq = 1}, .wanted = 1};
+    *f = (fixture){.executor = {.executor = {.table = &table, .info = {.private_ranks = true}}}, .round = {.seq = 1}, .wanted = 1};
     uv_loop_init(&f->loop);
-    CHECK_EQ(gb_worker_new(&f->worker, &f->loop, &f->executor.executor, done, f, NULL), GB_OK);
+    CHECK_EQ(gb_worker_new(&f->worker, &f->loop, &f->executor.executor, &(gb_worker_calls){f, done, copied}, NULL), GB_OK);
 }
 
 static void run_until_answered(fixture *f)
@@ -126,5 +145,42 @@ static void an_idle_worker_closes(void)
     CHECK_EQ(f.executor.runs, 0);
 }
 
-TESTS(TEST(rounds_run_on_another_thread_and_come_back_on_the_loops), TEST(the_loop_turns_while_a_round_runs_and_can_cancel_it),
+static void copies_run_behind_a_round_and_come_back_on_their_own(void)
+{
+    fixture f;
+    gb_copy_list first = {.n = 2, .copies = {{.layer = 3, .bytes = 7}, {.layer = 4}}}, bad = {.n = 1, .copies = {{.layer = 13}}};
+    start(&f);
+    f.executor.waits = true;
+    gb_worker_run(f.worker, &f.round, &f.result);
+    gb_worker_copy(f.worker, &first);
+    for (int i = 0; i < 10; i++) uv_run(&f.loop, UV_RUN_NOWAIT);
+    CHECK_EQ(f.n_lists, 0);                        /* the round goes on */
+    gb_executor_cancel(&f.executor.executor, 1, 0, 0);
+    run_until_answered(&f);
+    while (f.n_lists < 1) uv_run(&f.loop, UV_RUN_ONCE);
+    CHECK_EQ(f.executor.runs_before_copy, 1);
+    CHECK_EQ(f.copy_status[0], GB_OK);
+    CHECK_EQ(f.executor.n_copied, 2);
+    CHECK_EQ(f.executor.copied[0].bytes, 7);
+    CHECK_EQ(f.executor.copied[1].layer, 4);
+    gb_worker_copy(f.worker, &bad);                /* and without a round */
+    while (f.n_lists < 2) uv_run(&f.loop, UV_RUN_ONCE);
+    CHECK_EQ(f.copy_status[1], GB_EIO);
+    stop(&f);
+}
+
+static void copies_that_are_out_when_the_worker_closes_call_nobody(void)
+{
+    fixture f;
+    gb_copy_list list = {.n = 1};
+    start(&f);
+    gb_worker_run(f.worker, &f.round, &f.result);
+    gb_worker_copy(f.worker, &list);
+    stop(&f);
+    CHECK_EQ(f.executor.runs, 1);
+    CHECK_EQ(f.n_lists, 0);
+}
+
+TESTS(TEST(copies_run_behind_a_round_and_come_back_on_their_own), TEST(copies_that_are_out_when_the_worker_closes_call_nobody),
+      TEST(rounds_run_on_another_thread_and_come_back_on_the_loops), TEST(the_loop_turns_while_a_round_runs_and_can_cancel_it),
       TEST(closing_waits_for_the_running_round), TEST(an_idle_worker_closes))

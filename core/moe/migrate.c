@@ -195,8 +195,8 @@ static void fill_list(gb_migrate *m, gb_copy_list *list)
 
 bool gb_migrate_poll(gb_migrate *m, gb_copy_list *list)
 {
-    list->n = 0;
     if (!m->running || m->out) return false;
+    list->n = 0;
     fill_list(m, list);
     m->out = list->n > 0;
     return m->out;

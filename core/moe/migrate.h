@@ -59,7 +59,7 @@ int gb_migrate_init(gb_migrate *m, gb_arena *arena, gb_placement *live, const gb
    changed then. */
 int gb_migrate_start(gb_migrate *m, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err);
 
-/* The next pieces to copy; false when there are none now or the last list is not back. */
+/* The next pieces to copy; false when there are none now or the last list is not back (which is left alone then). */
 bool gb_migrate_poll(gb_migrate *m, gb_copy_list *list);
 
 /* The list that was polled is copied, or failed (status): that ends the migration where it is. */

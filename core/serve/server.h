@@ -109,7 +109,8 @@ bool gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);
 /* A work of the running round to drop, because its request has ended; one at a time. */
 bool gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);
 
-/* Bytes of experts to copy, at any time until copies_done; false: none now, or the last list is not back. Best between rounds. */
+/* Bytes of experts to copy, at any time until copies_done; false: none now, or the last list is not back (which is left alone then).
+   Best between rounds. */
 bool gb_server_poll_copies(gb_server *server, gb_copy_list *list);
 
 bool gb_server_poll_event(gb_server *server, gb_event *event);    /* what the event points at lives until the next call */

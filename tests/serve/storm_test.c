@@ -375,7 +375,13 @@ static void choose_options(void)
 
 /* --- experts on the move --- */
 
-static void start_copies(void) { s.copying = s.copying || gb_server_poll_copies(s.server, &s.copies); }
+/* Asking again while a list is out gives nothing and leaves the list alone. */
+static void start_copies(void)
+{
+    bool polled = gb_server_poll_copies(s.server, &s.copies);
+    STORM_CHECK(!polled || !s.copying);
+    s.copying |= polled;
+}
 
 /* Copies come back at any time, whole or failed in the middle. */
 static void finish_copies(void)

@@ -40,7 +40,7 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("scheduling", stale_after_ms, INT, "1000", 1, 86400000, "MS", \
       "a trace older than this makes selection fall back to ordered dispatch") \
     X("scheduling", window_rounds, INT, "64", 1, 1000000, "N", "rounds in a profiling window of expert counts") \
-    X("scheduling", migration_bytes, INT, "1M", 1, 1073741824, "BYTES", "most bytes of moving experts that are copied between two rounds") \
+    X("scheduling", migration_bytes, INT, "1M", 1, 1073741824, "BYTES", "most bytes of moving experts that are copied beside one round") \
     X("scheduling", force_migration_every, INT, "0", 0, 1000000, "N", \
       "rounds between moves of random experts in every layer, to try migration out (default: never)") \
     X("scheduling", seed, INT, "0", 0, 9223372036854775807, "N", "seed for requests without their own") \

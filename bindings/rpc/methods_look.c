@@ -105,9 +105,9 @@ static uint64_t pack_hooks(gb_pack *out, const gb_server_stats *stats)
     X(rounds, "run") \
     X(ordered_dispatches, "engine choices made in turn, for want of fresh traces") \
     X(migrations_done, "migrations of experts that reached their placement") \
-    X(migrations_cancelled, "ended on the way: by request, or because an engine went down") \
+    X(migrations_cancelled, "ended on the way: by request, by a shutdown, or because an engine went down") \
     X(migrations_failed, "ended on the way because bytes could not be copied") \
-    X(migrations_stalled, "times that one made no progress for 30 s") \
+    X(migrations_stalled, "ended on the way by the watchdog: no progress for 30 s") \
     X(experts_moved, "by migrations, to another slot") \
     X(bytes_moved, "with them; 0 where ranks share memory") \
     X(moves_left, "of the running migration") \

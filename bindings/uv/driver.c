@@ -66,7 +66,6 @@ static void start_round(gb_driver *d, gb_time now)
     gb_lua_host_idle(instance->policies, now);
 }
 
-/* The worker takes them when it has no round to run. */
 static void start_copies(gb_driver *d)
 {
     if (gb_server_poll_copies(d->instance->server, &d->copies)) gb_worker_copy(d->worker, &d->copies);

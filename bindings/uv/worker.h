@@ -1,7 +1,7 @@
-/* The thread that runs rounds, and copies experts between two of them. A round is handed over whole and handed back whole: between
-   gb_worker_run and the call of done, the round and its result belong to the worker and nobody else looks at them. So does a list of
-   copies until the call of copied. A round goes before copies: those run when a round has come back and the next is not there
-   yet. The only file of this floor with a lock. All functions are called on the loop's thread; done and copied are, too. */
+/* The thread that runs rounds, and the one that copies experts beside them. A round is handed over whole and handed back whole:
+   between gb_worker_run and the call of done, the round and its result belong to the worker and nobody else looks at them. So
+   does a list of copies until the call of copied. The two do not wait for each other: no round reads a place that is written.
+   The only file of this floor with a lock. All functions are called on the loop's thread; done and copied are, too. */
 #ifndef GB_UV_WORKER_H
 #define GB_UV_WORKER_H
 
@@ -24,8 +24,8 @@ void gb_worker_run(gb_worker *worker, const gb_round *round, gb_result *result);
 bool gb_worker_busy(const gb_worker *worker);    /* with a round */
 void gb_worker_copy(gb_worker *worker, const gb_copy_list *list);    /* asserts that no other list is out */
 
-/* Waits for the running round (copies that have not begun are dropped), ends the thread and closes the handle; nothing is called any more. The memory goes when the
-   loop has run the close callbacks. */
+/* Waits for the running round and for copies that have begun, ends the threads and closes the handle; nothing is called any more.
+   The memory goes when the loop has run the close callbacks. */
 void gb_worker_close(gb_worker *worker);
 
 #endif

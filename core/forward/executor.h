@@ -1,6 +1,6 @@
 /* The round seam: something that runs a round, real (forward over a backend's ops) or simulated. Callers use the
-   wrappers, never the table. gb_executor_run and gb_executor_copy block and are called by one thread at a time;
-   gb_executor_cancel may be called from another thread while a round runs. */
+   wrappers, never the table. gb_executor_run and gb_executor_copy block, each with one call at a time; a copy and gb_executor_cancel
+   may be called from other threads while a round runs. */
 #ifndef GB_FORWARD_EXECUTOR_H
 #define GB_FORWARD_EXECUTOR_H
 

@@ -126,7 +126,6 @@ int gb_migrate_start(gb_migrate *m, const gb_placement *to, const gb_plan *plan,
     m->flipped = m->copied = 0;
     m->offset = 0;
     m->running = true;
-    m->reported = false;
     m->progressed = now;
     memset(m->busy, 0, m->live->layers * sizeof *m->busy);
     return GB_OK;
@@ -202,12 +201,6 @@ bool gb_migrate_poll(gb_migrate *m, gb_copy_list *list)
     return m->out;
 }
 
-static void note_progress(gb_migrate *m, gb_time now)
-{
-    m->progressed = now;
-    m->reported = false;
-}
-
 void gb_migrate_copied(gb_migrate *m, int status, gb_time now)
 {
     GB_ASSERT(m->out);
@@ -220,7 +213,7 @@ void gb_migrate_copied(gb_migrate *m, int status, gb_time now)
     }
     m->copied = m->next_copied;
     m->offset = m->next_offset;
-    note_progress(m, now);
+    m->progressed = now;
 }
 
 /* --- flips --- */
@@ -284,7 +277,7 @@ bool gb_migrate_flip(gb_migrate *m, gb_time now)
     bool ends = m->flipped == m->plan.n;
     if (!flipped && !ends) return false;
     m->live->version++;
-    note_progress(m, now);
+    m->progressed = now;
     if (ends) finish(m);
     return true;
 }
@@ -294,14 +287,14 @@ bool gb_migrate_flip(gb_migrate *m, gb_time now)
 bool gb_migrate_tick(gb_migrate *m, gb_time now)
 {
     if (now < gb_migrate_deadline(m)) return false;
-    m->reported = true;
     m->stats.stalled++;
+    stop(m);
     return true;
 }
 
 gb_time gb_migrate_deadline(const gb_migrate *m)
 {
-    return m->running && !m->reported ? m->progressed + m->options.stalled_after : GB_NEVER;
+    return m->running ? m->progressed + m->options.stalled_after : GB_NEVER;
 }
 
 gb_migrate_state gb_migrate_state_of(const gb_migrate *m)

@@ -23,13 +23,13 @@ typedef struct gb_migrate_options {
     bool private_ranks;        /* each rank keeps its experts in memory of its own, with one spare place a layer */
     uint64_t expert_bytes;     /* weights of one expert of one layer */
     uint64_t list_bytes;       /* most bytes in one list of copies */
-    gb_time stalled_after;     /* without progress: say so */
+    gb_time stalled_after;     /* without progress: cancel it */
 } gb_migrate_options;
 
 typedef enum gb_migrate_state { GB_MIGRATE_IDLE, GB_MIGRATE_COPYING, GB_MIGRATE_READY } gb_migrate_state;
 
 typedef struct gb_migrate_stats {
-    uint64_t done, cancelled, failed, stalled;    /* migrations; stalled: reports of no progress */
+    uint64_t done, cancelled, failed, stalled;    /* how migrations ended; stalled: by the watchdog */
     uint64_t experts_moved, bytes_moved;          /* flipped */
     uint32_t moves_left;                          /* of the running migration */
 } gb_migrate_stats;
@@ -46,7 +46,7 @@ typedef struct gb_migrate {
     uint64_t offset;            /* and so many bytes of the next one */
     uint32_t next_copied;       /* the same once the list that is out is back */
     uint64_t next_offset;
-    bool running, out, reported;
+    bool running, out;
     gb_time progressed;
     gb_migrate_stats stats;
 } gb_migrate;
@@ -71,7 +71,7 @@ bool gb_migrate_flip(gb_migrate *m, gb_time now);
 /* Ends the migration after the steps that are live. A list that is out is waited for before the next migration. */
 void gb_migrate_cancel(gb_migrate *m);
 
-/* The watchdog: true once when the running migration has made no progress for stalled_after; again after it has moved on. */
+/* The watchdog: a migration that has made no progress for stalled_after ends as if cancelled; true then. */
 bool    gb_migrate_tick(gb_migrate *m, gb_time now);
 gb_time gb_migrate_deadline(const gb_migrate *m);    /* when tick wants to be called, or GB_NEVER */
 

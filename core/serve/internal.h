@@ -35,6 +35,7 @@ struct gb_server {
     gb_migrate migrate;
     gb_rng migrate_rng;
     uint64_t forced_round;               /* of the latest forced migration */
+    uint64_t copied_round;               /* during or before which the latest list of copies was handed out */
     gb_windows windows;
     gb_pressure pressure;
 

@@ -9,12 +9,20 @@
 int gb_server_migrate(gb_server *s, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err)
 {
     gb_server_advance(s, now);
+    if (s->draining) return gb_fail(err, GB_EDRAINING, "the server is draining: experts stay where they are");
     return gb_migrate_start(&s->migrate, to, plan, now, err);
 }
 
 void gb_server_cancel_migration(gb_server *s) { gb_migrate_cancel(&s->migrate); }
 
-bool gb_server_poll_copies(gb_server *s, gb_copy_list *list) { return gb_migrate_poll(&s->migrate, list); }
+/* One list a round, so that a round shares memory with few bytes; without rounds, as fast as they come back. */
+bool gb_server_poll_copies(gb_server *s, gb_copy_list *list)
+{
+    if (s->in_flight && s->copied_round == s->round_seq) return false;
+    if (!gb_migrate_poll(&s->migrate, list)) return false;
+    s->copied_round = s->round_seq;
+    return true;
+}
 
 void gb_server_copies_done(gb_server *s, int status, gb_time now)
 {
@@ -29,7 +37,7 @@ static void force(gb_server *s, gb_time now)
 {
     uint32_t every = s->options.force_migration_every;
     bool idle = gb_migrate_state_of(&s->migrate) == GB_MIGRATE_IDLE && !s->migrate.out;
-    if (every == 0 || !idle || s->round_seq < s->forced_round + every) return;
+    if (every == 0 || s->draining || !idle || s->round_seq < s->forced_round + every) return;
     s->forced_round = s->round_seq;
     gb_placement_copy(&s->forced, &s->placement);
     gb_trade_at_random(&s->forced, &s->migrate_rng);
@@ -46,8 +54,8 @@ void gb_server_settle_migration(gb_server *s, gb_time now)
 
 void gb_server_watch_migration(gb_server *s, gb_time now)
 {
+    uint32_t left = gb_migrate_stats_of(&s->migrate).moves_left;
     if (!gb_migrate_tick(&s->migrate, now)) return;
-    gb_migrate_stats stats = gb_migrate_stats_of(&s->migrate);
-    gb_log(GB_LOG_WARN, "a migration of experts does not progress: %u moves are left, %s", stats.moves_left,
-           s->migrate.out ? "copies were handed out and are not back" : "nothing is being copied");
+    gb_log(GB_LOG_WARN, "a migration of experts made no progress and was cancelled with %u moves left: %s", left,
+           s->migrate.out ? "copies were handed out and are not back" : "no round ended");
 }

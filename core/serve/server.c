@@ -336,7 +336,11 @@ void gb_server_set_policy(gb_server *s, gb_hook hook, const gb_policy *policy)
 
 const gb_policy *gb_server_policy(const gb_server *s, gb_hook hook) { return &s->policies[hook]; }
 
-void gb_server_drain(gb_server *s) { s->draining = true; }
+void gb_server_drain(gb_server *s)
+{
+    s->draining = true;
+    gb_migrate_cancel(&s->migrate);
+}
 
 bool gb_server_draining(const gb_server *s) { return s->draining; }
 

@@ -50,7 +50,7 @@ typedef struct gb_server_options {
     uint64_t expert_bytes;               /* weights of one expert of one layer, when private */
     uint64_t migration_bytes;            /* most bytes in one list of copies; 1 MiB */
     uint32_t force_migration_every;      /* rounds between migrations at random, to try them out; 0 = none */
-    gb_time migration_stalled_after;     /* without progress: logged and counted; 30 s */
+    gb_time migration_stalled_after;     /* without progress: cancelled, logged and counted; 30 s */
     const gb_tokenizer *tokenizer;       /* may be NULL: events then carry no text; kept by reference */
     uint32_t n_end_ids;
     int32_t end_ids[GB_SERVER_END_IDS_MAX];
@@ -85,7 +85,7 @@ void gb_server_set_policy(gb_server *server, gb_hook hook, const gb_policy *poli
 const gb_policy *gb_server_policy(const gb_server *server, gb_hook hook);    /* the active one; never NULL */
 
 /* Begins to move experts, until the placement in use is `to` (copied). plan says in which steps, best first; NULL: in any order.
-   GB_EFULL while a migration is running; GB_EINVAL for a placement that is not valid or where the plan does not lead. */
+   GB_EFULL while a migration is running, GB_EDRAINING; GB_EINVAL for a placement that is not valid or where the plan does not lead. */
 int  gb_server_migrate(gb_server *server, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err);
 void gb_server_cancel_migration(gb_server *server);    /* what has moved stays where it is */
 
@@ -96,7 +96,7 @@ void gb_server_copies_done(gb_server *server, int status, gb_time now);
 void gb_server_engine_down(gb_server *server, uint32_t engine, gb_time now);
 void gb_server_engine_up(gb_server *server, uint32_t engine);
 
-void gb_server_drain(gb_server *server);    /* refuse new requests from now on */
+void gb_server_drain(gb_server *server);    /* refuses new requests from now on; a migration ends where it is and none begins */
 bool gb_server_draining(const gb_server *server);
 
 /* --- out --- */
@@ -109,8 +109,8 @@ bool gb_server_poll_round(gb_server *server, gb_round *round, gb_time now);
 /* A work of the running round to drop, because its request has ended; one at a time. */
 bool gb_server_poll_cancel(gb_server *server, uint64_t *round_seq, uint32_t *engine, uint32_t *work);
 
-/* Bytes of experts to copy, at any time until copies_done; false: none now, or the last list is not back (which is left alone then).
-   Best between rounds. */
+/* Bytes of experts to copy, at any time until copies_done, beside a round or between two; false: none now, or the last list is not
+   back (which is left alone then). While rounds run there is one list a round. */
 bool gb_server_poll_copies(gb_server *server, gb_copy_list *list);
 
 bool gb_server_poll_event(gb_server *server, gb_event *event);    /* what the event points at lives until the next call */

@@ -52,7 +52,7 @@ return {
     stale_after_ms = 1000,
     -- rounds in a profiling window of expert counts
     window_rounds = 64,
-    -- most bytes of moving experts that are copied between two rounds
+    -- most bytes of moving experts that are copied beside one round
     migration_bytes = "1M",
     -- rounds between moves of random experts in every layer, to try migration out (default: never)
     force_migration_every = 0,

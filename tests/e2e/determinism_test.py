@@ -1,5 +1,5 @@
 """The same seed gives the same tokens, and the same log probabilities to the last bit: alone, in a batch, in chunks of any
-size, after preemption, with any number of threads, engines and expert ranks, under any policy."""
+size, after preemption, with any number of threads, engines and expert ranks, under any policy, while experts move."""
 
 import random
 import unittest
@@ -45,7 +45,7 @@ class Determinism(unittest.TestCase):
             cls.alone = [answer(client.generate(**request(i))) for i in range(CROWD)]
             server.stop()
 
-    def check(self, *args, preempts=False):
+    def check(self, *args, preempts=False, look=lambda stats: None):
         with Server(*args) as server, Client(server.socket) as client:
             for i, (got, alone) in enumerate(zip(answers_together(client), self.alone)):
                 self.assertEqual(got, alone, f"request {i} of {LENGTHS[i % len(LENGTHS)]} tokens with {args}")
@@ -53,6 +53,7 @@ class Determinism(unittest.TestCase):
             self.assertEqual((stats["finished"], stats["blocks_used"], stats["policy_faults"]), (CROWD, 0, 0))
             if preempts:
                 self.assertGreater(stats["preempted"], 0)
+            look(stats)
             server.stop()
 
     def test_in_a_batch_with_one_thread_and_with_two(self):
@@ -71,6 +72,17 @@ class Determinism(unittest.TestCase):
     def test_over_engines_and_expert_ranks(self):
         self.check("-dp", "2", "-ep", "4")
         self.check("-dp", "4", "-ep", "32")
+
+    def test_while_experts_trade_ranks_every_3_rounds(self):
+        for memory in ("shared", "private"):
+            def moved(stats, memory=memory):
+                self.assertGreater(stats["migrations_done"], 3)
+                self.assertGreater(stats["experts_moved"], stats["migrations_done"])
+                self.assertEqual(stats["bytes_moved"] > 0, memory == "private")
+
+            move = ("--rank-memory", memory, "--force-migration-every", "3")
+            self.check("-dp", "2", "-ep", "4", *move, look=moved)
+            self.check("-dp", "2", "-ep", "8", *move, "--migration-bytes", "100000", "--max-num-batched-tokens", "64", look=moved)
 
     def test_under_every_policy(self):
         for name in ("round_robin", "gimbal"):

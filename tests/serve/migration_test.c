@@ -125,6 +125,44 @@ static void rounds_go_on_while_copies_are_out(void)
     stop();
 }
 
+static void beside_a_round_goes_one_list_of_copies(void)
+{
+    fake_options(&options);
+    options.private_ranks = true;
+    options.migration_bytes = FAKE_EXPERT_BYTES;
+    start();
+    submit(20, 30);
+    for (uint32_t l = 0; l < options.moe_layers; l++) gb_trade_slots(&to, l, 0, 7);
+    CHECK(gb_server_poll_round(server, &f.round, now()));
+    CHECK_EQ(gb_server_migrate(server, &to, NULL, now(), NULL), GB_OK);
+    for (uint32_t copied = 1;; copied++) {
+        CHECK(copy_all());
+        CHECK(!copy_all());    /* whatever is left waits for the next round */
+        fake_run(&f, GB_OK);
+        gb_server_round_done(server, &f.result, now());
+        if (copied == 2 * options.moe_layers) break;
+        CHECK(gb_server_poll_round(server, &f.round, now()));
+    }
+    CHECK(gb_server_poll_round(server, &f.round, now()));
+    CHECK_EQ(stats().migrations_done, 1);
+    CHECK_EQ(stats().bytes_moved, 2 * options.moe_layers * FAKE_EXPERT_BYTES);
+    fake_run(&f, GB_OK);
+    gb_server_round_done(server, &f.result, now());
+    stop();
+}
+
+static void a_draining_server_leaves_experts_where_they_are(void)
+{
+    start_private();
+    gb_trade_slots(&to, 0, 0, 7);
+    CHECK_EQ(gb_server_migrate(server, &to, NULL, now(), NULL), GB_OK);
+    gb_server_drain(server);
+    CHECK_EQ(stats().migrations_cancelled, 1);
+    CHECK(!gb_server_poll_copies(server, &list));
+    CHECK_EQ(gb_server_migrate(server, &to, NULL, now(), NULL), GB_EDRAINING);
+    stop();
+}
+
 /* Rounds until nobody is left, with copies between them. */
 static void serve_all(void)
 {
@@ -230,7 +268,7 @@ static void keep(void *self, gb_log_level level, const char *line)
     snprintf(said, sizeof said, "%s", line);
 }
 
-static void a_migration_that_stalls_wakes_the_watchdog(void)
+static void a_migration_that_stalls_is_cancelled_and_reported(void)
 {
     start_private();
     gb_trade_slots(&to, 0, 0, 7);
@@ -243,15 +281,16 @@ static void a_migration_that_stalls_wakes_the_watchdog(void)
     CHECK_STR(said, "");
     gb_server_tick(server, gb_seconds(31));
     gb_log_set_sink(NULL, NULL, GB_LOG_INFO);
-    CHECK_CONTAINS(said, "2 moves are left");
+    CHECK_CONTAINS(said, "cancelled with 2 moves left");
     CHECK_CONTAINS(said, "not back");
     CHECK_EQ(stats().migrations_stalled, 1);
+    CHECK_EQ(stats().moves_left, 0);
     CHECK(gb_server_deadline(server) == GB_NEVER);
     stop();
 }
 
 TESTS(TEST(an_idle_server_moves_experts_without_rounds), TEST(the_placement_of_a_round_in_flight_stays_as_it_is),
-      TEST(rounds_go_on_while_copies_are_out), TEST(forced_migrations_move_two_experts_of_every_layer_every_so_many_rounds),
+      TEST(rounds_go_on_while_copies_are_out), TEST(beside_a_round_goes_one_list_of_copies), TEST(a_draining_server_leaves_experts_where_they_are), TEST(forced_migrations_move_two_experts_of_every_layer_every_so_many_rounds),
       TEST(ranks_that_share_memory_move_experts_without_bytes), TEST(a_failed_copy_ends_the_migration_and_the_next_one_works),
       TEST(an_engine_that_goes_down_ends_the_migration), TEST(a_migration_can_be_cancelled_and_one_runs_at_a_time),
-      TEST(a_bad_placement_is_refused), TEST(a_migration_that_stalls_wakes_the_watchdog))
+      TEST(a_bad_placement_is_refused), TEST(a_migration_that_stalls_is_cancelled_and_reported))

@@ -122,7 +122,7 @@ static int greedy(gb_placer *p, gb_placement *next, const gb_placement *now, con
 static int topology(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
 {
     gb_place_weights comm_only = {1, 0, 0, GB_IMBALANCE_SQUARES};
-    gb_greedy rule = {cheapest_rank, p, 0};
+    gb_greedy rule = {.score = cheapest_rank, .self = p};
     return greedy(p, next, now, traffic, &rule, &comm_only, err);
 }
 

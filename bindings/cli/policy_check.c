@@ -177,8 +177,7 @@ static int run_size(check *c, uint32_t i, gb_error *err)
     if (status) return status;
     const gb_policy *policy = gb_lua_desk_policy(desk);
     snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(desk));
-    c->hooks[GB_HOOK_SELECT] = policy->select_engine != NULL;
-    c->hooks[GB_HOOK_ORDER] = policy->order_queue != NULL;
+    for (int h = 0; h < GB_HOOKS; h++) c->hooks[h] = gb_lua_desk_has(desk, (gb_hook)h);
     for (shape kind = IDLE; kind < SHAPES && policy->select_engine && !status; kind++)
         status = run_tables(c, desk, GB_HOOK_SELECT, kind, engine_counts[i], 0);
     if (policy->order_queue && !status) status = run_tables(c, desk, GB_HOOK_ORDER, IDLE, engine_counts[i], queue_lengths[i]);
@@ -226,11 +225,18 @@ static void print_findings(const check *c)
     }
 }
 
+static void print_hooks(const check *c)
+{
+    printf("policy %s, api 1:", c->name[0] ? c->name : "without a name");
+    for (int h = 0; h < GB_HOOKS; h++)
+        if (c->hooks[h]) printf(" %s", gb_hook_name((gb_hook)h));
+    putchar('\n');
+}
+
 static void print_text(const check *c)
 {
     if (!c->refusal.text[0])
-        printf("policy %s, api 1:%s%s\n", c->name[0] ? c->name : "without a name", c->hooks[GB_HOOK_SELECT] ? " select_engine" : "",
-               c->hooks[GB_HOOK_ORDER] ? " order_queue" : "");
+        print_hooks(c);
     print_outcomes(c);
     print_findings(c);
     printf("%s: %s\n", c->path, is_good(c) ? "ok" : "not fit to serve");

@@ -52,12 +52,11 @@ static void run_replay(replay *r)
 {
     gb_lua_desk *desk;
     const gb_lua_snapshot *s = r->snapshot;
-    uint32_t engines = s->hook == GB_HOOK_SELECT ? s->tables.engines.n : s->tables.queue.engine + 1;
+    uint32_t engines = s->hook == GB_HOOK_SELECT ? s->tables.engines.n : s->hook == GB_HOOK_ORDER ? s->tables.queue.engine + 1 : s->rearrangement.links.sources;
     if (gb_lua_desk_open_file(&desk, r->path, engines, &r->refusal)) return;
-    const gb_policy *policy = gb_lua_desk_policy(desk);
     memcpy(r->sha256, gb_lua_desk_sha256(desk), sizeof r->sha256);
     gb_lua_desk_restore(desk, s, &r->params);
-    if (s->hook == GB_HOOK_SELECT ? policy->select_engine != NULL : policy->order_queue != NULL) gb_lua_desk_try(desk, r->snapshot, &r->trial);
+    if (gb_lua_desk_has(desk, s->hook)) gb_lua_desk_try(desk, r->snapshot, &r->trial);
     else gb_fail(&r->refusal, GB_EINVAL, "%s has no %s, which the snapshot is of", r->path, gb_hook_name(s->hook));
     gb_lua_desk_close(desk);
 }
@@ -108,20 +107,28 @@ static const char *verdict(const replay *r)
     return is_the_recorded_fault(r) ? "fails as recorded" : "fails in another way";
 }
 
+static void print_tables(const gb_lua_snapshot *s)
+{
+    const char *hook = gb_hook_name(s->hook);
+    double at = (double)s->now / 1e9;
+    if (s->hook == GB_HOOK_SELECT) printf("%s, %u engines, at %.6f s\n", hook, s->tables.engines.n, at);
+    else if (s->hook == GB_HOOK_ORDER) printf("%s, %u waiting, at %.6f s\n", hook, s->tables.queue.n, at);
+    else printf("%s, %u layers of %u experts on %u ranks, at %.6f s\n", hook, s->solver.layers, s->solver.experts, s->solver.ranks, at);
+}
+
 static void print_text(const replay *r)
 {
     const gb_lua_snapshot *s = r->snapshot;
-    bool selects = s->hook == GB_HOOK_SELECT;
-    printf("%s, %u %s, at %.6f s\n", gb_hook_name(s->hook), selects ? s->tables.engines.n : s->tables.queue.n, selects ? "engines" : "waiting",
-           (double)s->now / 1e9);
+    print_tables(s);
     if (s->fault.message[0])
         printf("recorded: %s v%u, decision %llu, %s: %s\n", s->fault.name, s->fault.version, (unsigned long long)s->fault.decision,
                gb_lua_fault_kind_name(s->fault.kind), s->fault.message);
     if (r->refusal.text[0]) printf("now: refused: %s\n", r->refusal.text);
     else if (r->trial.answer == GB_POLICY_FAULT) printf("now: %s: %s\n", gb_lua_fault_kind_name(r->trial.fault_kind), r->trial.fault);
     else if (r->trial.answer == GB_POLICY_NIL) printf("now: nil, the built-in decides\n");
-    else if (selects) printf("now: engine %d\n", r->trial.answer);
-    else printf("now: %u keys\n", s->tables.queue.n);
+    else if (s->hook == GB_HOOK_SELECT) printf("now: engine %d\n", r->trial.answer);
+    else if (s->hook == GB_HOOK_ORDER) printf("now: %u keys\n", s->tables.queue.n);
+    else printf("now: all %u layers are decided\n", s->solver.layers);
     print_note(r);
     printf("%s: %s\n", r->path, verdict(r));
 }

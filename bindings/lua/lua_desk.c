@@ -68,6 +68,18 @@ void gb_lua_desk_close(gb_lua_desk *desk)
 }
 
 const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk) { return &desk->policy; }
+bool gb_lua_desk_has(const gb_lua_desk *desk, gb_hook hook) { return gb_lua_policy_has(desk->script, hook); }
+
+int gb_lua_desk_place(gb_lua_desk *desk, gb_rearrangement *r)
+{
+    bool costs = gb_lua_desk_has(desk, GB_HOOK_COST);
+    int answer = GB_POLICY_NIL;
+    if (costs || gb_lua_desk_has(desk, GB_HOOK_SCORE)) answer = gb_lua_policy_place(desk->script, costs ? GB_HOOK_COST : GB_HOOK_SCORE, r, 0);
+    if (answer != GB_OK) gb_rearrange_built_in(r);
+    else if (costs) gb_rearrange_search(r);
+    return answer;
+}
+
 const char *gb_lua_desk_name(const gb_lua_desk *desk) { return desk->policy.name; }
 const char *gb_lua_desk_fault(const gb_lua_desk *desk) { return desk->counts.last_fault; }
 

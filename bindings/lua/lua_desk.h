@@ -16,6 +16,9 @@ void gb_lua_desk_close(gb_lua_desk *desk);
 
 /* As a server calls it; a hook that the script lacks is NULL. Borrowed until close. */
 const gb_policy *gb_lua_desk_policy(const gb_lua_desk *desk);
+bool             gb_lua_desk_has(const gb_lua_desk *desk, gb_hook hook);
+/* Places experts as gb_lua_host_place does: r is posed and comes back answered. GB_POLICY_NIL and GB_POLICY_FAULT: by the built-in. */
+int              gb_lua_desk_place(gb_lua_desk *desk, gb_rearrangement *r);
 const char      *gb_lua_desk_name(const gb_lua_desk *desk);    /* the script's own, or "" */
 const char      *gb_lua_desk_fault(const gb_lua_desk *desk);   /* of the last call that failed: "file:line: why" and the calls that led there */
 

@@ -372,14 +372,34 @@ static int version_of_file(gb_lua_host *host, gb_lua_version **out, const char *
     return status;
 }
 
+static int find_or_load(gb_lua_host *host, gb_lua_version **out, const char *name_or_path, gb_error *err)
+{
+    *out = find_newest(host, name_or_path);
+    if (*out) return GB_OK;
+    return is_path(name_or_path) ? version_of_file(host, out, name_or_path, err) : unknown_name(host, name_or_path, err);
+}
+
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err)
 {
     if (strcmp(name_or_path, "builtin") == 0) return gb_lua_host_builtin(host, hook, err);
-    int status = GB_OK;
-    gb_lua_version *v = find_newest(host, name_or_path);
-    if (!v && !is_path(name_or_path)) return unknown_name(host, name_or_path, err);
-    if (!v) status = version_of_file(host, &v, name_or_path, err);
+    gb_lua_version *v = NULL;
+    int status = find_or_load(host, &v, name_or_path, err);
     return status ? status : gb_lua_host_activate(host, hook, v->number, err);
+}
+
+int gb_lua_host_use_placement(gb_lua_host *host, const char *name_or_path, gb_error *err)
+{
+    static const gb_hook hooks[] = {GB_HOOK_SCORE, GB_HOOK_COST};
+    gb_lua_version *v = NULL;
+    bool any = false;
+    int status = strcmp(name_or_path, "builtin") == 0 ? GB_OK : find_or_load(host, &v, name_or_path, err);
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks && !status; i++) {
+        if (!v) status = gb_lua_host_builtin(host, gb_hook_name(hooks[i]), err);
+        else if (v->hooks[hooks[i]]) status = gb_lua_host_activate(host, gb_hook_name(hooks[i]), v->number, err);
+        any = any || !v || v->hooks[hooks[i]];
+    }
+    if (status || any) return status;
+    return gb_fail(err, GB_EINVAL, "policy %s v%u places no experts: it has neither score_expert nor placement_cost", v->name, v->number);
 }
 
 /* ---- life ---- */
@@ -427,7 +447,7 @@ void gb_lua_host_free(gb_lua_host *host)
     for (int hook = 0; hook < GB_HOOKS; hook++) gb_server_set_policy(host->server, (gb_hook)hook, NULL);
     while (host->n_versions) forget(host, host->n_versions - 1);
     gb_lua_log_free(host->log);
-    free(host->window.tokens);
+    free(host->window_block);
     free(host);
 }
 

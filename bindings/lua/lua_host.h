@@ -1,6 +1,6 @@
 /* The policy host: keeps versions of policy scripts, runs their hooks over the live tables and swaps them between two
    decisions. A script can do nothing but compute: whitelist environment, checked columns, host time and randomness only, in
-   32 MiB and within a budget of CPU time (select_engine 2 ms, order_queue 5 ms, loading 100 ms).
+   32 MiB and within a budget of CPU time (select_engine 2 ms, order_queue 5 ms, a whole placement 250 ms, loading 100 ms).
    Any error in a hook is counted, remembered and answered with GB_POLICY_FAULT, so the core decides by itself.
    One thread (the loop's) owns a host. LuaJIT appears in bindings/lua only. */
 #ifndef GB_LUA_HOST_H
@@ -11,6 +11,7 @@
 #include "bindings/lua/lua_log.h"
 #include "bindings/lua/lua_trial.h"
 #include "bindings/lua/lua_value.h"
+#include "core/moe/rearrange.h"
 #include "core/serve/server.h"
 
 enum {
@@ -97,6 +98,14 @@ int gb_lua_host_builtin(gb_lua_host *host, const char *hook, gb_error *err);    
 /* By name (newest version of it; "builtin" is the C policy) or path of a .lua file; used for --policy-select and
    --policy-order. GB_ENOTFOUND with the nearest name. */
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err);
+
+/* Places experts: r is posed, and comes back with the answer in r->rank_of, by the script that decides (placement_cost's costs and the
+   search, else score_expert and the greedy), or by the built-in after GB_POLICY_NIL (no script, or no opinion) and GB_POLICY_FAULT. The
+   answer is an assignment of experts to ranks, each rank with its share; whether it is worth its moves is gb_decide's to say. */
+int gb_lua_host_place(gb_lua_host *host, gb_rearrangement *r, gb_time now);
+
+/* The same for placement: every one of its two hooks that the policy has. Used for --policy-place. GB_EINVAL when it has neither. */
+int gb_lua_host_use_placement(gb_lua_host *host, const char *name_or_path, gb_error *err);
 
 /* Decisions, changes and faults so far. A fault of a hook is answered by the built-in; the third of one hook within 10 s, and the first
    that is over its time, put the version into quarantine: its hooks go back to the version before, if that had decided for 60 s, else to

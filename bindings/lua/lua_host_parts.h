@@ -57,7 +57,8 @@ struct gb_lua_host {
     gb_lua_carry carry;                               /* scratch of a swap */
     uint64_t window_id;                               /* the latest that scripts were shown */
     gb_window_table window;
-    size_t window_rows;                               /* that window.tokens has room for */
+    double *window_block;                             /* its columns */
+    size_t window_rows;                               /* that the block has room for */
 };
 
 /* lua_host.c */

@@ -7,23 +7,55 @@
 
 enum { WINDOW_FAULTS = 3 }; /* then a script sees no more windows */
 
+/* One block for all columns. */
+static bool make_room(gb_lua_host *host, size_t rows)
+{
+    if (rows <= host->window_rows) return true;
+    double *block = realloc(host->window_block, rows * sizeof *block);
+    if (!block) return false;
+    host->window_block = block;
+    host->window_rows = rows;
+    return true;
+}
+
+static void fill_tokens(gb_window_table *w, const gb_matrix *counts)
+{
+    size_t source = 0;
+    for (size_t i = 0; i < (size_t)w->expert_rows; i++) w->expert_tokens[i] = 0;
+    for (uint32_t l = 0; l < counts->layers; l++)
+        for (uint32_t s = 0; s < counts->sources; s++, source++)
+            for (uint32_t e = 0; e < counts->experts; e++) {
+                double tokens = (double)counts->counts[source * counts->experts + e];
+                w->tokens[source * counts->experts + e] = tokens;
+                w->expert_tokens[(size_t)l * counts->experts + e] += tokens;
+            }
+}
+
+/* Where an expert has copies, its home is the one that serves source 0. */
+static void fill_homes(gb_window_table *w, const gb_placement *p)
+{
+    for (uint32_t l = 0; l < p->layers; l++)
+        for (uint32_t e = 0; e < p->experts; e++)
+            w->home[(size_t)l * p->experts + e] = gb_placement_rank_of_slot(p, gb_placement_routes(p, l, 0)[e]);
+}
+
 static bool fill_window(gb_lua_host *host, const gb_matrix *counts, gb_time duration)
 {
-    gb_window_table *window = &host->window;
-    size_t rows = gb_matrix_cells(counts);
-    if (rows > host->window_rows) {
-        double *tokens = realloc(window->tokens, rows * sizeof *tokens);
-        if (!tokens) return false;
-        window->tokens = tokens;
-        host->window_rows = rows;
-    }
-    for (size_t i = 0; i < rows; i++) window->tokens[i] = (double)counts->counts[i];
-    window->n = (double)rows;
-    window->id = (double)host->window_id;
-    window->layers = counts->layers;
-    window->sources = counts->sources;
-    window->experts = counts->experts;
-    window->duration_ns = (double)duration;
+    gb_window_table *w = &host->window;
+    const gb_placement *p = gb_server_placement(host->server);
+    size_t n = gb_matrix_cells(counts), homes = (size_t)counts->layers * counts->experts, links = (size_t)counts->sources * p->ranks;
+    if (!make_room(host, n + 2 * homes + links)) return false;
+    *w = (gb_window_table){
+        .n = (double)n, .id = (double)host->window_id, .layers = counts->layers, .sources = counts->sources, .experts = counts->experts,
+        .duration_ns = (double)duration, .ranks = p->ranks, .capacity = p->experts / p->ranks, .expert_rows = (double)homes,
+        .link_rows = (double)links, .tokens = host->window_block,
+    };
+    w->expert_tokens = w->tokens + n;
+    w->home = w->expert_tokens + homes;
+    w->link_cost = w->home + homes;
+    fill_tokens(w, counts);
+    fill_homes(w, p);
+    gb_links_groups(&(gb_links){counts->sources, p->ranks, w->link_cost});
     return true;
 }
 

@@ -1,4 +1,4 @@
-#include "bindings/lua/lua_policy.h"
+#include "bindings/lua/lua_policy_parts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,32 +12,12 @@
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 
-/* Above the slots of the VM: the compiled file, then the hooks (nil when absent). */
-enum {
-    SLOT_FILE = GB_LUA_TOP + 1,
-    SLOT_SELECT,
-    SLOT_ORDER,
-    SLOT_ON_WINDOW,
-    SLOT_EXPORT,
-    SLOT_IMPORT,
-    SLOT_PARAMS,
-    SLOTS = SLOT_PARAMS,
-    CHECKED = SLOTS - SLOT_FILE + 1, /* results of the prelude's check: the name, then the slots after the file's */
-};
-
-struct gb_lua_policy {
-    gb_lua_vm *vm;
-    gb_lua_counts *counts;
-    gb_lua_budgets budgets;
-    const char *chunk;
-    char name[256];
-    bool hooks[GB_HOOKS];
-    gb_time next_warning;
-};
-
 void gb_lua_budgets_default(gb_lua_budgets *budgets)
 {
-    *budgets = (gb_lua_budgets){.hooks = {[GB_HOOK_SELECT] = gb_ms(2), [GB_HOOK_ORDER] = gb_ms(5)},
+    *budgets = (gb_lua_budgets){.hooks = {[GB_HOOK_SELECT] = gb_ms(2),
+                                          [GB_HOOK_ORDER] = gb_ms(5),
+                                          [GB_HOOK_SCORE] = gb_ms(250),
+                                          [GB_HOOK_COST] = gb_ms(250)},
                                 .load = gb_ms(100),
                                 .carry = gb_ms(20),
                                 .window = gb_ms(5)};
@@ -72,20 +52,22 @@ static int run_file(gb_lua_policy *policy, uint64_t seed, gb_error *err)
     gb_lua_vm *vm = policy->vm;
     lua_State *L = vm->L;
     gb_rng_init(&vm->rng, seed);
-    lua_settop(L, SLOT_FILE);
-    lua_pushvalue(L, SLOT_FILE);
+    lua_settop(L, GB_LUA_SLOT_FILE);
+    lua_pushvalue(L, GB_LUA_SLOT_FILE);
     lua_pushvalue(L, GB_LUA_ENVIRONMENT);
     if (!call_file(policy, 0, 1)) return refused(policy, err);
     lua_setfenv(L, -2);
     if (!call_file(policy, 0, 1)) return refused(policy, err);
     lua_pushvalue(L, GB_LUA_CHECK);
     lua_insert(L, -2);
-    if (!call_file(policy, 1, CHECKED)) return refused(policy, err);
-    if (lua_type(L, -CHECKED) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -CHECKED));
-    lua_remove(L, -CHECKED);
-    GB_ASSERT(lua_gettop(L) == SLOTS);
-    policy->hooks[GB_HOOK_SELECT] = lua_isfunction(L, SLOT_SELECT);
-    policy->hooks[GB_HOOK_ORDER] = lua_isfunction(L, SLOT_ORDER);
+    if (!call_file(policy, 1, GB_LUA_CHECKED)) return refused(policy, err);
+    if (lua_type(L, -GB_LUA_CHECKED) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -GB_LUA_CHECKED));
+    lua_remove(L, -GB_LUA_CHECKED);
+    GB_ASSERT(lua_gettop(L) == GB_LUA_SLOTS);
+    policy->hooks[GB_HOOK_SELECT] = lua_isfunction(L, GB_LUA_SLOT_SELECT);
+    policy->hooks[GB_HOOK_ORDER] = lua_isfunction(L, GB_LUA_SLOT_ORDER);
+    policy->hooks[GB_HOOK_SCORE] = lua_isfunction(L, GB_LUA_SLOT_SCORE);
+    policy->hooks[GB_HOOK_COST] = lua_isfunction(L, GB_LUA_SLOT_COST);
     return GB_OK;
 }
 
@@ -94,7 +76,7 @@ static int require_a_hook(const gb_lua_policy *policy, gb_error *err)
     for (int hook = 0; hook < GB_HOOKS; hook++) {
         if (policy->hooks[hook]) return GB_OK;
     }
-    return gb_fail(err, GB_EPOLICY, "%s: the policy has no hook; give it select_engine or order_queue", policy->chunk);
+    return gb_fail(err, GB_EPOLICY, "%s: the policy has no hook; give it " GB_HOOK_CHOICES, policy->chunk);
 }
 
 /* Tries the hooks on made-up tables, uncounted and unlogged. The traces that the JIT made of that run are specialised to its
@@ -151,7 +133,7 @@ void gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t versi
 /* ---- deciding ---- */
 
 /* Counts the fault in vm->fault, and logs one a second. */
-static int fault(gb_lua_policy *policy, gb_hook hook, gb_time now)
+int gb_lua_policy_fault(gb_lua_policy *policy, gb_hook hook, gb_time now)
 {
     gb_lua_vm *vm = policy->vm;
     place_fault(policy);
@@ -165,14 +147,7 @@ static int fault(gb_lua_policy *policy, gb_hook hook, gb_time now)
     return GB_POLICY_FAULT;
 }
 
-typedef struct complaint {
-    gb_hook hook;
-    gb_lua_fault_kind kind;
-    gb_time now;
-} complaint;
-
-static int bad_answer(gb_lua_policy *policy, complaint about, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static int bad_answer(gb_lua_policy *policy, complaint about, const char *format, ...)
+int gb_lua_policy_bad_answer(gb_lua_policy *policy, gb_lua_complaint about, const char *format, ...)
 {
     gb_lua_vm *vm = policy->vm;
     vm->fault_kind = about.kind;
@@ -181,10 +156,10 @@ static int bad_answer(gb_lua_policy *policy, complaint about, const char *format
     va_start(args, format);
     vsnprintf(vm->fault + n, sizeof vm->fault - (size_t)n, format, args);
     va_end(args);
-    return fault(policy, about.hook, about.now);
+    return gb_lua_policy_fault(policy, about.hook, about.now);
 }
 
-static int opinion_nil(gb_lua_policy *policy)
+int gb_lua_policy_no_opinion(gb_lua_policy *policy)
 {
     policy->counts->nils++;
     return GB_POLICY_NIL;
@@ -195,16 +170,16 @@ static int engine_answer(gb_lua_policy *policy, uint32_t engines, gb_time now)
 {
     lua_State *L = policy->vm->L;
     switch (lua_type(L, -1)) {
-    case LUA_TNIL: return opinion_nil(policy);
+    case LUA_TNIL: return gb_lua_policy_no_opinion(policy);
     case LUA_TNUMBER: break;
     default:
-        return bad_answer(policy, (complaint){GB_HOOK_SELECT, GB_LUA_FAULT_TYPE, now},
+        return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_SELECT, GB_LUA_FAULT_TYPE, now},
                           "select_engine returned a %s; it must return an engine number or nil", lua_typename(L, lua_type(L, -1)));
     }
     double answer = lua_tonumber(L, -1);
     gb_lua_fault_kind kind = isnan(answer) ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_RANGE;
     if (!(answer >= 0 && answer < engines) || answer != floor(answer))
-        return bad_answer(policy, (complaint){GB_HOOK_SELECT, kind, now}, "select_engine returned %.14g; engines are 0..%u", answer, engines - 1);
+        return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_SELECT, kind, now}, "select_engine returned %.14g; engines are 0..%u", answer, engines - 1);
     return (int)answer;
 }
 
@@ -217,12 +192,12 @@ int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_eng
     vm->frame.engines = engines;
     vm->frame.request = request;
     vm->frame.now_ns = (double)now;
-    lua_pushvalue(L, SLOT_SELECT);
+    lua_pushvalue(L, GB_LUA_SLOT_SELECT);
     lua_pushvalue(L, GB_LUA_REQUEST);
     lua_pushvalue(L, GB_LUA_ENGINES);
     bool ran = gb_lua_vm_call(vm, 2, 1, gb_hook_name(GB_HOOK_SELECT), policy->budgets.hooks[GB_HOOK_SELECT]);
-    int answer = ran ? engine_answer(policy, engines->n, now) : fault(policy, GB_HOOK_SELECT, now);
-    lua_settop(L, SLOTS);
+    int answer = ran ? engine_answer(policy, engines->n, now) : gb_lua_policy_fault(policy, GB_HOOK_SELECT, now);
+    lua_settop(L, GB_LUA_SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
     return answer;
@@ -233,7 +208,7 @@ static int keys_answer(gb_lua_policy *policy, const gb_queue_table *queue, gb_ti
 {
     lua_State *L = policy->vm->L;
     if (!lua_isnil(L, -1))
-        return bad_answer(policy, (complaint){GB_HOOK_ORDER, GB_LUA_FAULT_TYPE, now}, "order_queue returned a %s; it must fill queue.key[i] and return nothing", lua_typename(L, lua_type(L, -1)));
+        return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_ORDER, GB_LUA_FAULT_TYPE, now}, "order_queue returned a %s; it must fill queue.key[i] and return nothing", lua_typename(L, lua_type(L, -1)));
     uint32_t missing = 0, first = 0;
     for (uint32_t i = queue->n; i-- > 0;) {
         if (!isnan(queue->key[i])) continue;
@@ -241,8 +216,8 @@ static int keys_answer(gb_lua_policy *policy, const gb_queue_table *queue, gb_ti
         first = i;
     }
     if (missing == 0) return GB_OK;
-    if (missing == queue->n) return opinion_nil(policy);
-    return bad_answer(policy, (complaint){GB_HOOK_ORDER, GB_LUA_FAULT_NAN, now}, "order_queue left %u of %u keys unset, the first of them queue.key[%u]", missing, queue->n, first);
+    if (missing == queue->n) return gb_lua_policy_no_opinion(policy);
+    return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_ORDER, GB_LUA_FAULT_NAN, now}, "order_queue left %u of %u keys unset, the first of them queue.key[%u]", missing, queue->n, first);
 }
 
 int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
@@ -254,11 +229,11 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
     vm->frame.queue = queue;
     vm->frame.now_ns = (double)now;
     for (uint32_t i = 0; i < queue->n; i++) queue->key[i] = NAN;
-    lua_pushvalue(L, SLOT_ORDER);
+    lua_pushvalue(L, GB_LUA_SLOT_ORDER);
     lua_pushvalue(L, GB_LUA_QUEUE);
     bool ran = gb_lua_vm_call(vm, 1, 1, gb_hook_name(GB_HOOK_ORDER), policy->budgets.hooks[GB_HOOK_ORDER]);
-    int answer = ran ? keys_answer(policy, queue, now) : fault(policy, GB_HOOK_ORDER, now);
-    lua_settop(L, SLOTS);
+    int answer = ran ? keys_answer(policy, queue, now) : gb_lua_policy_fault(policy, GB_HOOK_ORDER, now);
+    lua_settop(L, GB_LUA_SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);
     return answer;
@@ -291,9 +266,9 @@ static bool read_value(gb_lua_value *value, lua_State *L, int index)
 static bool param_after(lua_State *L, const char *after, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value)
 {
     const char *best = NULL;
-    if (!lua_istable(L, SLOT_PARAMS)) return false;
+    if (!lua_istable(L, GB_LUA_SLOT_PARAMS)) return false;
     lua_pushnil(L);
-    while (lua_next(L, SLOT_PARAMS)) {
+    while (lua_next(L, GB_LUA_SLOT_PARAMS)) {
         gb_lua_value candidate;
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
         if (key && strlen(key) <= GB_LUA_NAME_MAX && (!after || strcmp(key, after) > 0) && (!best || strcmp(key, best) < 0) &&
@@ -369,7 +344,7 @@ int gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_lu
     if (value->type == GB_LUA_NUMBER && !isfinite(value->number))
         return gb_fail(err, GB_EINVAL, "params.%s must be a finite number", name);
     lua_pushcfunction(L, raw_set);
-    lua_pushvalue(L, SLOT_PARAMS);
+    lua_pushvalue(L, GB_LUA_SLOT_PARAMS);
     lua_pushlightuserdata(L, (void *)(uintptr_t)name);
     lua_pushlightuserdata(L, (void *)(uintptr_t)value);
     bool done = gb_lua_vm_call(policy->vm, 3, 0, "params", policy->budgets.carry);
@@ -407,13 +382,13 @@ int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *ca
 {
     lua_State *L = policy->vm->L;
     *exported = false;
-    if (!lua_isfunction(L, SLOT_EXPORT)) return GB_OK;
-    lua_pushvalue(L, SLOT_EXPORT);
+    if (!lua_isfunction(L, GB_LUA_SLOT_EXPORT)) return GB_OK;
+    lua_pushvalue(L, GB_LUA_SLOT_EXPORT);
     if (!gb_lua_vm_call(policy->vm, 0, 1, "export", policy->budgets.carry)) return refused(policy, err);
     gb_error why = {0};
     *exported = !lua_isnil(L, -1);
     int status = *exported ? gb_lua_carry_take(carry, L, &why) : GB_OK;
-    lua_settop(L, SLOTS);
+    lua_settop(L, GB_LUA_SLOTS);
     return status ? gb_fail(err, status, "%s: export: %s", policy->chunk, why.text) : GB_OK;
 }
 
@@ -430,9 +405,9 @@ static int push_and_import(lua_State *L)
 int gb_lua_policy_import(gb_lua_policy *policy, const gb_lua_carry *carry, uint32_t from_version, gb_error *err)
 {
     lua_State *L = policy->vm->L;
-    if (!lua_isfunction(L, SLOT_IMPORT)) return GB_OK;
+    if (!lua_isfunction(L, GB_LUA_SLOT_IMPORT)) return GB_OK;
     lua_pushcfunction(L, push_and_import);
-    lua_pushvalue(L, SLOT_IMPORT);
+    lua_pushvalue(L, GB_LUA_SLOT_IMPORT);
     lua_pushlightuserdata(L, (void *)(uintptr_t)carry);
     lua_pushnumber(L, from_version);
     return gb_lua_vm_call(policy->vm, 3, 0, "import", policy->budgets.carry) ? GB_OK : refused(policy, err);
@@ -440,14 +415,14 @@ int gb_lua_policy_import(gb_lua_policy *policy, const gb_lua_carry *carry, uint3
 
 /* ---- windows ---- */
 
-bool gb_lua_policy_wants_windows(const gb_lua_policy *policy) { return lua_isfunction(policy->vm->L, SLOT_ON_WINDOW); }
+bool gb_lua_policy_wants_windows(const gb_lua_policy *policy) { return lua_isfunction(policy->vm->L, GB_LUA_SLOT_ON_WINDOW); }
 
 int gb_lua_policy_window(gb_lua_policy *policy, const gb_window_table *window, gb_time now, gb_error *err)
 {
     gb_lua_vm *vm = policy->vm;
     vm->frame.window = window;
     vm->frame.now_ns = (double)now;
-    lua_pushvalue(vm->L, SLOT_ON_WINDOW);
+    lua_pushvalue(vm->L, GB_LUA_SLOT_ON_WINDOW);
     lua_pushvalue(vm->L, GB_LUA_WINDOW);
     bool ran = gb_lua_vm_call(vm, 1, 0, "on_window", policy->budgets.window);
     gb_lua_frame_clear(&vm->frame);
@@ -460,8 +435,14 @@ int gb_lua_policy_window(gb_lua_policy *policy, const gb_window_table *window, g
 static int decide(gb_lua_policy *policy, gb_lua_snapshot *snapshot)
 {
     gb_tables *tables = &snapshot->tables;
-    if (snapshot->hook == GB_HOOK_SELECT) return gb_lua_policy_select(policy, &tables->request, &tables->engines, snapshot->now);
-    return gb_lua_policy_order(policy, &tables->queue, snapshot->now);
+    switch (snapshot->hook) {
+    case GB_HOOK_SELECT: return gb_lua_policy_select(policy, &tables->request, &tables->engines, snapshot->now);
+    case GB_HOOK_ORDER: return gb_lua_policy_order(policy, &tables->queue, snapshot->now);
+    case GB_HOOK_SCORE:
+    case GB_HOOK_COST: return gb_lua_policy_place(policy, snapshot->hook, &snapshot->rearrangement, snapshot->now);
+    case GB_HOOKS: break;
+    }
+    GB_UNREACHABLE();
 }
 
 static uint64_t thread_cpu_ns(void)

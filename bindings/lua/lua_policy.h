@@ -9,10 +9,11 @@
 #include "bindings/lua/lua_value.h"
 #include "bindings/lua/lua_vm.h"
 #include "core/flow/policy.h"
+#include "core/moe/rearrange.h"
 
 /* CPU time that one call may use. */
 typedef struct gb_lua_budgets {
-    gb_time hooks[GB_HOOKS];    /* select_engine 2 ms, order_queue 5 ms */
+    gb_time hooks[GB_HOOKS];    /* select_engine 2 ms, order_queue 5 ms; a whole placement 250 ms */
     gb_time load;               /* running the file itself: 100 ms */
     gb_time carry;              /* export, import: 20 ms */
     gb_time window;             /* on_window: 5 ms */
@@ -51,6 +52,11 @@ gb_lua_vm  *gb_lua_policy_vm(gb_lua_policy *policy);
 /* The hooks of gb_policy; self is the gb_lua_policy. After GB_POLICY_FAULT the VM has the fault. */
 int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now);
 int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now);
+
+/* Asks score_expert or placement_cost about all layers of a posed problem, as one decision. After 0 the greedy has placed them
+   (r->rank_of), or the solver's layers have the costs and the search is up to the caller. After GB_POLICY_NIL and GB_POLICY_FAULT the
+   numbers and the answer are of no use: the built-in decides. */
+int gb_lua_policy_place(gb_lua_policy *policy, gb_hook hook, gb_rearrangement *r, gb_time now);
 
 /* Decides a snapshot, uncounted and unlogged. */
 void gb_lua_policy_try(gb_lua_policy *policy, gb_lua_snapshot *snapshot, gb_lua_trial *trial);

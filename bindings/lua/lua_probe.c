@@ -87,6 +87,67 @@ static int probe_order(gb_lua_policy *policy, gb_tables *tables, gb_rng *rng)
     return GB_OK;
 }
 
+/* ---- placement ---- */
+
+enum { PLACE_LAYERS = 2, PLACE_EXPERTS = 16, PLACE_CALLS = 40 };    /* of two layers, each expert or layer a call of the hook */
+
+static const struct {
+    uint32_t sources, ranks;
+} place_shapes[] = {{1, 1}, {1, 4}, {2, 4}, {4, 16}};
+
+typedef struct place_scene {
+    gb_solver solver;
+    gb_solve_options options;
+    gb_rearrangement r;
+    gb_links links;
+    double *traffic;
+    int32_t *home;
+} place_scene;
+
+static int open_place_scene(place_scene *s, gb_arena *arena, uint32_t sources, uint32_t ranks)
+{
+    gb_error err;
+    s->options = gb_solve_defaults();
+    s->traffic = GB_ARENA_NEW(arena, double, PLACE_LAYERS * sources * PLACE_EXPERTS);
+    s->home = GB_ARENA_NEW(arena, int32_t, PLACE_LAYERS * PLACE_EXPERTS);
+    if (!s->traffic || !s->home) return GB_ENOMEM;
+    int status = gb_solver_init(&s->solver, arena, PLACE_LAYERS, PLACE_EXPERTS, ranks, &err);
+    if (!status) status = gb_links_init(&s->links, arena, sources, ranks, &err);
+    return status ? status : gb_rearrange_init(&s->r, arena, &s->solver, &s->options, sources, &err);
+}
+
+/* Windows with traffic, without any, and with all of it on one expert; homes in circles. */
+static void pose_window(place_scene *s, gb_rng *rng, unsigned call)
+{
+    for (size_t i = 0; i < (size_t)s->r.window.n; i++)
+        s->traffic[i] = call % 4 == 1 ? 0 : call % 4 == 2 ? (i % PLACE_EXPERTS == 3) * 1e6 : (double)gb_rng_below(rng, 5000);
+    for (uint32_t i = 0; i < PLACE_LAYERS * PLACE_EXPERTS; i++) s->home[i] = (int32_t)((i + call) % s->solver.ranks);
+    gb_rearrange_pose(&s->r, s->traffic, &s->links, s->home, call + 1);
+}
+
+static int probe_shape(gb_lua_policy *policy, gb_hook hook, gb_rng *rng, uint32_t sources, uint32_t ranks)
+{
+    gb_arena arena;
+    place_scene s;
+    gb_arena_init(&arena);
+    int status = open_place_scene(&s, &arena, sources, ranks);
+    for (unsigned call = 0; call < PLACE_CALLS && !status; call++) {
+        pose_window(&s, rng, call);
+        if (gb_lua_policy_place(policy, hook, &s.r, gb_ms(call)) == GB_POLICY_FAULT) status = GB_EPOLICY;
+    }
+    gb_arena_deinit(&arena);
+    return status;
+}
+
+static int probe_placement(gb_lua_policy *policy, gb_hook hook, gb_rng *rng)
+{
+    int status = GB_OK;
+    if (!gb_lua_policy_has(policy, hook)) return GB_OK;
+    for (size_t i = 0; i < sizeof place_shapes / sizeof *place_shapes && !status; i++)
+        status = probe_shape(policy, hook, rng, place_shapes[i].sources, place_shapes[i].ranks);
+    return status;
+}
+
 int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err)
 {
     gb_arena arena;
@@ -98,6 +159,8 @@ int gb_lua_policy_probe(gb_lua_policy *policy, uint32_t engines, gb_error *err)
     if (!status && gb_lua_policy_has(policy, GB_HOOK_SELECT)) status = probe_select(policy, &tables, &rng);
     if (!status && gb_lua_policy_has(policy, GB_HOOK_ORDER)) status = probe_order(policy, &tables, &rng);
     gb_arena_deinit(&arena);
+    if (!status) status = probe_placement(policy, GB_HOOK_SCORE, &rng);
+    if (!status) status = probe_placement(policy, GB_HOOK_COST, &rng);
     if (status) gb_fail(err, status, "%s", status == GB_EPOLICY ? gb_lua_policy_vm(policy)->fault : "out of memory");
     return status;
 }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/moe/dump.h"
+
 typedef struct column {
     const char *name;
     size_t offset;    /* of the pointer, or of the scalar, in its table */
@@ -84,6 +86,58 @@ int gb_lua_snapshot_take(gb_lua_snapshot **out, gb_hook hook, const gb_request_r
     return GB_OK;
 }
 
+typedef struct shape {
+    uint32_t layers, sources, experts, ranks;
+} shape;
+
+/* A snapshot with room for a window; tokens, links and homes are to be filled through the pointers, and then posed. */
+typedef struct room {
+    double *tokens;
+    gb_links links;
+    int32_t *home;
+} room;
+
+static int make_placement(gb_lua_snapshot **out, room *to, gb_hook hook, const shape *s, gb_error *err)
+{
+    gb_lua_snapshot *snapshot;
+    size_t homes = (size_t)s->layers * s->experts;
+    if (homes * s->sources > GB_LUA_SNAPSHOT_CELLS_MAX)
+        return gb_fail(err, GB_ETOOBIG, "a window of %u layers, %u sources and %u experts is too big for a snapshot", s->layers, s->sources, s->experts);
+    int status = make(&snapshot, hook, 0, 0);
+    if (status) return gb_fail(err, status, "out of memory for a snapshot");
+    gb_arena *arena = &snapshot->arena;
+    snapshot->options = gb_solve_defaults();
+    to->tokens = GB_ARENA_NEW(arena, double, homes * s->sources);
+    to->home = GB_ARENA_NEW(arena, int32_t, homes);
+    status = to->tokens && to->home ? GB_OK : gb_fail(err, GB_ENOMEM, "out of memory for a snapshot");
+    if (!status) status = gb_links_init(&to->links, arena, s->sources, s->ranks, err);
+    if (!status) status = gb_solver_init(&snapshot->solver, arena, s->layers, s->experts, s->ranks, err);
+    if (!status) status = gb_rearrange_init(&snapshot->rearrangement, arena, &snapshot->solver, &snapshot->options, s->sources, err);
+    if (status) gb_lua_snapshot_free(snapshot);
+    else *out = snapshot;
+    return status;
+}
+
+static void pose(gb_lua_snapshot *snapshot, const room *with, uint64_t id)
+{
+    gb_rearrange_pose(&snapshot->rearrangement, with->tokens, &with->links, with->home, id);
+}
+
+int gb_lua_snapshot_take_placement(gb_lua_snapshot **out, gb_hook hook, const gb_rearrangement *r, gb_time now)
+{
+    shape s = {r->solver->layers, r->links.sources, r->solver->experts, r->solver->ranks};
+    room to;
+    int status = make_placement(out, &to, hook, &s, NULL);
+    if (status) return status;
+    memcpy(to.tokens, r->traffic, (size_t)r->window.n * sizeof *to.tokens);
+    memcpy(to.links.cost, r->links.cost, (size_t)r->window.link_rows * sizeof *to.links.cost);
+    memcpy(to.home, r->home, (size_t)r->window.expert_rows * sizeof *to.home);
+    (*out)->options.weights = r->options->weights;
+    (*out)->now = now;
+    pose(*out, &to, (uint64_t)r->window.id);
+    return GB_OK;
+}
+
 /* ---- writing ---- */
 
 static json_t *number_json(double value)
@@ -123,6 +177,26 @@ static json_t *request_json(const gb_request_row *request)
     gb_request_row row = *request;
     for (int c = 0; c < REQUEST_COLUMNS; c++) json_object_set_new(object, request_columns[c].name, number_json(*scalar_of(&row, &request_columns[c])));
     return object;
+}
+
+static json_t *cells_json(const double *cells, double rows)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < (size_t)rows; i++) json_array_append_new(array, number_json(cells[i]));
+    return array;
+}
+
+static json_t *window_json(const gb_window_table *w)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "id", (json_int_t)w->id, "layers", (json_int_t)w->layers, "sources",
+                     (json_int_t)w->sources, "experts", (json_int_t)w->experts, "ranks", (json_int_t)w->ranks, "tokens",
+                     cells_json(w->tokens, w->n), "home", cells_json(w->home, w->expert_rows), "link_cost", cells_json(w->link_cost, w->link_rows));
+}
+
+static json_t *weights_json(const gb_place_weights *w)
+{
+    return json_pack("{s:f, s:f, s:f, s:s}", "alpha", w->alpha, "beta", w->beta, "gamma", w->gamma, "imbalance",
+                     w->imbalance == GB_IMBALANCE_MAX ? "max" : "squares");
 }
 
 static json_t *random_json(const gb_rng *rng)
@@ -170,8 +244,11 @@ char *gb_lua_snapshot_write(const gb_lua_snapshot *s)
     if (s->hook == GB_HOOK_SELECT) {
         json_object_set_new(root, "request", request_json(&s->tables.request));
         json_object_set_new(root, "engines", engines_json(&s->tables.engines));
-    } else {
+    } else if (s->hook == GB_HOOK_ORDER) {
         json_object_set_new(root, "queue", queue_json(&s->tables.queue));
+    } else {
+        json_object_set_new(root, "window", window_json(&s->rearrangement.window));
+        json_object_set_new(root, "weights", weights_json(&s->options.weights));
     }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(root);
@@ -278,6 +355,71 @@ static int read_order(const reading *r, gb_lua_snapshot **out, json_t *root)
     return read_columns(r, &(*out)->tables.queue, object, "queue", queue_columns, QUEUE_COLUMNS, n, "engine");
 }
 
+static int read_shape(const reading *r, shape *s, const json_t *window)
+{
+    int status = read_count(r, &s->layers, window, "window", "layers", 1, GB_DUMP_LAYERS_MAX);
+    if (!status) status = read_count(r, &s->sources, window, "window", "sources", 1, GB_ENGINES_MAX);
+    if (!status) status = read_count(r, &s->experts, window, "window", "experts", 1, GB_EXPERTS_MAX);
+    if (!status) status = read_count(r, &s->ranks, window, "window", "ranks", 1, GB_RANKS_MAX);
+    return status;
+}
+
+static int read_weights(const reading *r, gb_place_weights *w, const json_t *object)
+{
+    const char *form = json_string_value(json_object_get(object, "imbalance"));
+    int status = read_number(r, &w->alpha, json_object_get(object, "alpha"), "weights", "alpha");
+    if (!status) status = read_number(r, &w->beta, json_object_get(object, "beta"), "weights", "beta");
+    if (!status) status = read_number(r, &w->gamma, json_object_get(object, "gamma"), "weights", "gamma");
+    if (status) return status;
+    w->imbalance = form && strcmp(form, "max") == 0 ? GB_IMBALANCE_MAX : GB_IMBALANCE_SQUARES;
+    return gb_place_weights_check(w, r->err);
+}
+
+/* Every rank holds its share of every layer's experts. */
+static int read_homes(const reading *r, int32_t *home, const json_t *array, const shape *s)
+{
+    if (json_array_size(array) != (size_t)s->layers * s->experts)
+        return gb_fail(r->err, GB_EFORMAT, "%s: window.home must be a list of %u ranks", r->what, s->layers * s->experts);
+    for (uint32_t l = 0; l < s->layers; l++) {
+        uint32_t held[GB_RANKS_MAX] = {0};
+        for (uint32_t e = 0; e < s->experts; e++) {
+            double rank = json_number_value(json_array_get(array, (size_t)l * s->experts + e));
+            if (!(rank >= 0 && rank < s->ranks) || rank != floor(rank) || ++held[(uint32_t)rank] > s->experts / s->ranks)
+                return gb_fail(r->err, GB_EFORMAT, "%s: window.home of layer %u does not put %u experts on each of %u ranks", r->what, l,
+                               s->experts / s->ranks, s->ranks);
+            home[(size_t)l * s->experts + e] = (int32_t)rank;
+        }
+    }
+    return GB_OK;
+}
+
+static int check_counts(const reading *r, const double *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(tokens[i] >= 0 && tokens[i] <= (double)GB_DUMP_COUNT_MAX))
+            return gb_fail(r->err, GB_EFORMAT, "%s: window.tokens[%zu] is %g: counts are 0 to 2^53", r->what, i, tokens[i]);
+    return GB_OK;
+}
+
+static int read_placement(const reading *r, gb_lua_snapshot **out, gb_hook hook, json_t *root)
+{
+    json_t *window = json_object_get(root, "window");
+    shape s;
+    room to;
+    int status = read_shape(r, &s, window);
+    if (!status) status = make_placement(out, &to, hook, &s, r->err);
+    if (status) return status;
+    uint32_t homes = s.layers * s.experts, cells = homes * s.sources;
+    status = read_column(r, to.tokens, json_object_get(window, "tokens"), "window", "tokens", cells);
+    if (!status) status = check_counts(r, to.tokens, cells);
+    if (!status) status = read_column(r, to.links.cost, json_object_get(window, "link_cost"), "window", "link_cost", s.sources * s.ranks);
+    if (!status) status = gb_links_check(&to.links, r->err);
+    if (!status) status = read_homes(r, to.home, json_object_get(window, "home"), &s);
+    if (!status) status = read_weights(r, &(*out)->options.weights, json_object_get(root, "weights"));
+    if (!status) pose(*out, &to, (uint64_t)json_integer_value(json_object_get(window, "id")));
+    return status;
+}
+
 static int read_random(const reading *r, gb_rng *rng, const json_t *array)
 {
     gb_rng_init(rng, 0);
@@ -355,7 +497,9 @@ static int read_root(const reading *r, gb_lua_snapshot **out, json_t *root)
     int status;
     if (hook && strcmp(hook, gb_hook_name(GB_HOOK_SELECT)) == 0) status = read_select(r, out, root);
     else if (hook && strcmp(hook, gb_hook_name(GB_HOOK_ORDER)) == 0) status = read_order(r, out, root);
-    else return gb_fail(r->err, GB_EFORMAT, "%s: hook must be select_engine or order_queue", r->what);
+    else if (hook && strcmp(hook, gb_hook_name(GB_HOOK_SCORE)) == 0) status = read_placement(r, out, GB_HOOK_SCORE, root);
+    else if (hook && strcmp(hook, gb_hook_name(GB_HOOK_COST)) == 0) status = read_placement(r, out, GB_HOOK_COST, root);
+    else return gb_fail(r->err, GB_EFORMAT, "%s: hook must be " GB_HOOK_CHOICES, r->what);
     if (status) return status;
     (*out)->now = (gb_time)json_integer_value(now);
     (*out)->cut = json_is_true(json_object_get(root, "cut"));

@@ -156,6 +156,36 @@ static int order_queue(void *self, gb_queue_table *queue, gb_time now)
     return answer;
 }
 
+/* placement_cost is asked before score_expert: it says more. */
+static int placement_hook(const gb_lua_host *host)
+{
+    if (host->seats[GB_HOOK_COST].active) return GB_HOOK_COST;
+    return host->seats[GB_HOOK_SCORE].active ? GB_HOOK_SCORE : GB_HOOKS;
+}
+
+static int ask_for_placement(gb_lua_host *host, gb_hook hook, gb_rearrangement *r, gb_time now)
+{
+    gb_lua_version *v = begin_decision(host, hook, now);
+    uint64_t start_ns = clock_ns();
+    int answer = gb_lua_policy_place(v->policy, hook, r, now);
+    note(host, hook, v, answer, r->solver->layers * r->solver->experts, start_ns, now);
+    gb_server_count_placement(host->server, hook, answer);
+    if (answer != GB_POLICY_FAULT) return answer;
+    gb_lua_snapshot *snapshot = NULL;
+    gb_lua_snapshot_take_placement(&snapshot, hook, r, now);
+    failed(host, hook, v, snapshot, now);
+    return answer;
+}
+
+int gb_lua_host_place(gb_lua_host *host, gb_rearrangement *r, gb_time now)
+{
+    int hook = placement_hook(host);
+    int answer = hook == GB_HOOKS ? GB_POLICY_NIL : ask_for_placement(host, (gb_hook)hook, r, now);
+    if (answer != GB_OK) gb_rearrange_built_in(r);
+    else if (hook == GB_HOOK_COST) gb_rearrange_search(r);
+    return answer;
+}
+
 /* ---- seats ---- */
 
 /* Between two decisions, or after the script's part of one: the core has read what it needs of the old policy. */
@@ -167,7 +197,7 @@ static void install(gb_lua_host *host, gb_hook hook, gb_lua_version *v)
         policy.name = v->name;
         policy.version = v->number;
         if (hook == GB_HOOK_SELECT) policy.select_engine = select_engine;
-        else policy.order_queue = order_queue;
+        if (hook == GB_HOOK_ORDER) policy.order_queue = order_queue;
     }
     gb_server_set_policy(host->server, hook, v ? &policy : NULL);
 }
@@ -229,6 +259,14 @@ static gb_time time_of(const gb_lua_host *host, const gb_lua_change *change) { r
 
 static bool takes(const gb_lua_version *v, int only, int hook) { return v->hooks[hook] && (only == GB_HOOKS || only == hook); }
 
+/* The two placement hooks are one decision: who takes one of them ends another script's hold of the other. */
+static bool ends(const gb_lua_host *host, const gb_lua_version *v, int only, int hook)
+{
+    const gb_lua_version *holder = host->seats[hook].active;
+    if (!holder || holder == v || takes(v, only, hook)) return false;
+    return (hook == GB_HOOK_SCORE && takes(v, only, GB_HOOK_COST)) || (hook == GB_HOOK_COST && takes(v, only, GB_HOOK_SCORE));
+}
+
 /* A script that got half of its state is of no use: the next activation builds it anew. */
 static void drop_half_filled(gb_lua_host *host, gb_lua_version *v)
 {
@@ -286,6 +324,10 @@ static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lu
     }
     if (status) return status;
     for (int hook = 0; hook < GB_HOOKS; hook++) {
+        if (ends(host, v, only, hook)) {
+            seat(host, (gb_hook)hook, NULL, time_of(host, change));
+            gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "no script decides %s any more", gb_hook_name((gb_hook)hook));
+        }
         if (!takes(v, only, hook)) continue;
         seat(host, (gb_hook)hook, v, time_of(host, change));
         gb_lua_host_tell(host, GB_LUA_EVENT_ACTIVATE, v, change, "policy %s v%u decides %s", v->name, v->number,

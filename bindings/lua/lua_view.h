@@ -15,13 +15,15 @@ typedef struct gb_lua_frame {
     const gb_request_row *request;    /* NULL outside select_engine */
     gb_queue_table *queue;
     const gb_window_table *window;
+    const gb_rank_table *ranks;
+    gb_cost_table *out;
     double now_ns;
 } gb_lua_frame;
 
 void gb_lua_frame_clear(gb_lua_frame *frame);
 
-/* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, engines = {column...},
-   request = {...}, queue = {...}, window = {...}, window_scalars = {...}} with column = {name, unit, meaning}. */
+/* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, engines = {column...}, request, queue,
+   window, window_scalars, ranks, ranks_scalars, out, out_scalars} with column = {name, unit, meaning, rows = the field that counts its rows}. */
 void gb_lua_view_push(lua_State *L);
 
 #endif

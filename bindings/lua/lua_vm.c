@@ -112,31 +112,48 @@ static int remember_fault(lua_State *L)
 
 static void out_of_memory(void *self) { gb_lua_guard_stop(&((gb_lua_vm *)self)->guard, GB_LUA_OUT_OF_MEMORY); }
 
-/* LuaJIT tells a full stack, and the prelude a bad key, by their words alone. */
-static gb_lua_fault_kind kind_of(const gb_lua_vm *vm, int status, gb_lua_stop stop)
+/* LuaJIT tells a full stack, and the prelude a bad value, by their words alone. */
+static gb_lua_fault_kind kind_of(const gb_lua_vm *vm, int status)
 {
+    gb_lua_stop stop = (gb_lua_stop)vm->guard.stopped;
     if (stop == GB_LUA_OUT_OF_TIME) return GB_LUA_FAULT_TIME;
     if (stop == GB_LUA_OUT_OF_MEMORY || status == LUA_ERRMEM) return GB_LUA_FAULT_MEMORY;
     if (status == LUA_ERRERR || strstr(vm->fault, ": stack overflow")) return GB_LUA_FAULT_STACK;
-    return strstr(vm->fault, ": a key must be a finite number") ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_ERROR;
+    return strstr(vm->fault, " must be a finite number") ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_ERROR;
 }
 
-bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results, const char *running, uint64_t budget_ns)
+void gb_lua_vm_begin(gb_lua_vm *vm, const char *running, uint64_t budget_ns)
 {
     vm->running = running;
     vm->budget_ns = budget_ns;
     vm->arena.alarm_bytes = vm->arena.cap_bytes / 10 * 9;
     gb_lua_guard_begin(&vm->guard, budget_ns);
+}
+
+bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results)
+{
     int status = lua_pcall(vm->L, n_args, n_results, GB_LUA_HANDLER);
-    gb_lua_stop stop = gb_lua_guard_end(&vm->guard);
-    vm->arena.alarm_bytes = SIZE_MAX;
     if (status == 0) return true;
     if (status == LUA_ERRMEM)
         snprintf(vm->fault, sizeof vm->fault, "memory budget exceeded: a policy may hold %zu MiB", vm->arena.cap_bytes >> 20);
     if (status == LUA_ERRERR) snprintf(vm->fault, sizeof vm->fault, "error while handling an error (stack overflow?)");
-    vm->fault_kind = kind_of(vm, status, stop);
+    vm->fault_kind = kind_of(vm, status);
     lua_pop(vm->L, 1);
     return false;
+}
+
+void gb_lua_vm_end(gb_lua_vm *vm)
+{
+    gb_lua_guard_end(&vm->guard);
+    vm->arena.alarm_bytes = SIZE_MAX;
+}
+
+bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results, const char *running, uint64_t budget_ns)
+{
+    gb_lua_vm_begin(vm, running, budget_ns);
+    bool ran = gb_lua_vm_step(vm, n_args, n_results);
+    gb_lua_vm_end(vm);
+    return ran;
 }
 
 /* ---- what the prelude gets ---- */

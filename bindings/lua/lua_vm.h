@@ -21,7 +21,8 @@ enum {
 };
 
 /* Stack slots that stay filled for the life of a VM. */
-enum { GB_LUA_HANDLER = 1, GB_LUA_REQUEST, GB_LUA_ENGINES, GB_LUA_QUEUE, GB_LUA_WINDOW, GB_LUA_ENVIRONMENT, GB_LUA_CHECK, GB_LUA_TOP = GB_LUA_CHECK };
+enum { GB_LUA_HANDLER = 1, GB_LUA_REQUEST, GB_LUA_ENGINES, GB_LUA_QUEUE, GB_LUA_WINDOW, GB_LUA_RANKS, GB_LUA_OUT, GB_LUA_ENVIRONMENT,
+       GB_LUA_CHECK, GB_LUA_TOP = GB_LUA_CHECK };
 
 typedef struct gb_lua_log_window {
     gb_time start;
@@ -62,6 +63,12 @@ int gb_lua_vm_compile(gb_lua_vm *vm, const char *chunk, const char *source, size
 /* Calls the function below n_args arguments as `running`, for at most budget_ns of CPU time. false: nothing is left of them on
    the stack and vm->fault says why. */
 bool gb_lua_vm_call(gb_lua_vm *vm, int n_args, int n_results, const char *running, uint64_t budget_ns);
+
+/* The same in steps, for a decision of many calls: begin, step as often as wanted (after the first false only end), end. The budget
+   is that of all steps together. */
+void gb_lua_vm_begin(gb_lua_vm *vm, const char *running, uint64_t budget_ns);
+bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results);
+void gb_lua_vm_end(gb_lua_vm *vm);
 
 /* After a decision: collects at once when memory is nearly used up. When idle: one step, if there is anything to collect. */
 void gb_lua_vm_relieve(gb_lua_vm *vm);

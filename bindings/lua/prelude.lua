@@ -74,8 +74,8 @@ local function misplaced(what, index, n)
     error(format("%s[%s]: index out of range 0..%d", what, tostring(index), n - 1), 3)
 end
 
-local function refuse_key(index, value)
-    error(format("queue.key[%s] = %s: a key must be a finite number", tostring(index), show(value)), 3)
+local function refuse_value(view, name, index, value)
+    error(format("%s.%s[%s] = %s: a %s must be a finite number", view, name, tostring(index), show(value), name), 3)
 end
 
 local function outside(name)
@@ -84,18 +84,18 @@ end
 
 -- Each accessor is compiled from its own text: functions with one prototype and many closures would lose their constants
 -- in the JIT. Each is one line, because an interruptible VM checks once a line.
-local function accessor(template, view, name)
-    local text = gsub(gsub(template, "VIEW", view), "NAME", name)
-    return assert(loadstring(text, "=prelude"))(frame, type, misplaced, refuse_key, outside)
+local function accessor(template, view, name, rows)
+    local text = gsub(gsub(gsub(template, "VIEW", view), "NAME", name), "ROWS", rows or "n")
+    return assert(loadstring(text, "=prelude"))(frame, type, misplaced, refuse_value, outside)
 end
 
 local READ = "local frame, type, misplaced = ... return function(_, index) local rows = frame.VIEW "
-    .. "if type(index) ~= 'number' or not (index >= 0 and index < rows.n) or index % 1 ~= 0 "
-    .. "then misplaced('VIEW.NAME', index, rows.n) end return rows.NAME[index] end"
-local WRITE = "local frame, type, misplaced, refuse_key = ... return function(_, index, value) local rows = frame.VIEW "
-    .. "if type(index) ~= 'number' or not (index >= 0 and index < rows.n) or index % 1 ~= 0 "
-    .. "then misplaced('VIEW.NAME', index, rows.n) end "
-    .. "if type(value) ~= 'number' or value - value ~= 0 then refuse_key(index, value) end rows.NAME[index] = value end"
+    .. "if type(index) ~= 'number' or not (index >= 0 and index < rows.ROWS) or index % 1 ~= 0 "
+    .. "then misplaced('VIEW.NAME', index, rows.ROWS) end return rows.NAME[index] end"
+local WRITE = "local frame, type, misplaced, refuse_value = ... return function(_, index, value) local rows = frame.VIEW "
+    .. "if type(index) ~= 'number' or not (index >= 0 and index < rows.ROWS) or index % 1 ~= 0 "
+    .. "then misplaced('VIEW.NAME', index, rows.ROWS) end "
+    .. "if type(value) ~= 'number' or value - value ~= 0 then refuse_value('VIEW', 'NAME', index, value) end rows.NAME[index] = value end"
 local FIELD = "local frame, _, _, _, outside = ... return function() local row = frame.VIEW "
     .. "if row == nil then outside('NAME') end return row.NAME end"
 local SCALAR = "local frame = ... return function() return frame.VIEW.NAME end"
@@ -112,13 +112,18 @@ local function proxy(index, newindex)
     return view
 end
 
--- A table of columns with a few scalars beside them: engines.kv_used_ratio[i], engines.n.
-local function table_view(view, columns, scalars, writable)
+-- A table of columns with a few scalars beside them: engines.kv_used_ratio[i], engines.n. writable: a set of columns; inner: other
+-- views that are found in this one.
+local function table_view(view, columns, scalars, writable, inner)
     local proxies, readers, names = {}, {}, {}
     for _, column in ipairs(columns) do
         local name = column.name
-        local write = name == writable and accessor(WRITE, view, name) or read_only(view .. "." .. name)
-        proxies[name] = proxy(accessor(READ, view, name), write)
+        local write = writable and writable[name] and accessor(WRITE, view, name, column.rows) or read_only(view .. "." .. name)
+        proxies[name] = proxy(accessor(READ, view, name, column.rows), write)
+        names[name] = true
+    end
+    for name, other in pairs(inner or {}) do
+        proxies[name] = other
         names[name] = true
     end
     for _, name in ipairs(scalars) do
@@ -300,7 +305,7 @@ local function take_settings(params)
     end
 end
 
--- Returns name, select_engine, order_queue, on_window, export, import, params; raises one sentence about the first thing that is wrong.
+-- Returns the name, the hooks and the params; raises one sentence about the first thing that is wrong.
 local function check(policy)
     if type(policy) ~= "table" then
         error(format("the file returned %s; end it with `return policy`, a table of hooks", show(policy)), 0)
@@ -313,7 +318,8 @@ local function check(policy)
     check_params(policy.params)
     check_hooks(policy)
     take_settings(policy.params)
-    return policy.name, policy.select_engine, policy.order_queue, policy.on_window, policy.export, policy.import, policy.params
+    return policy.name, policy.select_engine, policy.order_queue, policy.score_expert, policy.placement_cost, policy.on_window,
+        policy.export, policy.import, policy.params
 end
 
 local function names_of(columns)
@@ -322,6 +328,11 @@ local function names_of(columns)
     return names
 end
 
+local window = table_view("window", host.window, names_of(host.window_scalars))
+local rank_scalars = names_of(host.ranks_scalars)
+insert(rank_scalars, "n")
+
 return row_view("request", host.request), table_view("engines", host.engines, { "n", "next" }),
-    table_view("queue", host.queue, { "n", "engine" }, "key"), table_view("window", host.window, names_of(host.window_scalars)),
-    environment, check
+    table_view("queue", host.queue, { "n", "engine" }, { key = true }), window,
+    table_view("ranks", host.ranks, rank_scalars, { score = true }, { window = window }),
+    table_view("out", host.out, names_of(host.out_scalars), { cost = true, load = true }), environment, check

@@ -161,7 +161,7 @@ static const gb_rpc_field decision_fields[] = {
     {.name = "age_ms", .type = GB_RPC_FLOAT, .doc = "how long ago"},
     {.name = "hook", .type = GB_RPC_STRING, .doc = "its name"},
     {.name = "version", .type = GB_RPC_INT, .doc = "that was asked"},
-    {.name = "rows", .type = GB_RPC_INT, .doc = "engines, or waiting requests"},
+    {.name = "rows", .type = GB_RPC_INT, .doc = "engines, waiting requests, or experts of all layers"},
     {.name = "outcome", .type = GB_RPC_STRING, .doc = "ok; nil = no opinion; else the kind of fault: then the built-in decided"},
     {.name = "engine", .type = GB_RPC_INT, .optional = true, .doc = "that select_engine chose"},
     {.name = "took_us", .type = GB_RPC_FLOAT, .doc = "how long the script took, waiting for a CPU included"},

@@ -46,15 +46,47 @@
     X(key, "any", "written by order_queue; lower is served first") \
     X(cached_tokens, "tokens", "leading tokens of the request that are in the engine's prefix cache and need not be computed")
 
-/* A closed profiling window, for on_window: scalars, and one row for each MoE layer, engine and expert, at
-   (layer * sources + source) * experts + expert. Read-only. */
+/* A profiling window: the closed one for on_window, what to expect of the next one for placement hooks. Scalars, and columns of three
+   lengths. Read-only. */
 #define GB_WINDOW_SCALARS(X) \
     X(n, "rows", "layers * sources * experts") \
     X(id, "count", "number of the window since start") \
     X(layers, "layers", "MoE layers") \
     X(sources, "engines", "engines whose tokens were routed") \
     X(experts, "experts", "experts of a layer") \
-    X(duration_ns, "ns", "from its first round handed out to its last round back")
+    X(duration_ns, "ns", "from its first round handed out to its last round back; 0 for placement hooks") \
+    X(ranks, "ranks", "ranks that hold the experts") \
+    X(capacity, "experts", "experts that a placement gives to each rank: experts / ranks") \
+    X(expert_rows, "rows", "layers * experts") \
+    X(link_rows, "rows", "sources * ranks")
+/* n rows, at (layer * sources + source) * experts + expert */
 #define GB_WINDOW_COLUMNS(X) X(tokens, "tokens", "tokens of the source that the layer's router gave to the expert")
+/* expert_rows rows, at layer * experts + expert */
+#define GB_WINDOW_EXPERT_COLUMNS(X) \
+    X(expert_tokens, "tokens", "tokens that the layer's router gave to the expert, of all sources") \
+    X(home, "rank", "the rank that holds the expert now")
+/* link_rows rows, at source * ranks + rank */
+#define GB_WINDOW_LINK_COLUMNS(X) X(link_cost, "0 = own rank", "what one token of the source costs on the rank; 1 = across nodes")
+
+/* The ranks while experts are placed one after the other, hottest first, as they look to the expert that score_expert decides about. One
+   row per rank. Read-only, but for `score`, which score_expert fills: the free rank of the lowest takes the expert. */
+#define GB_RANK_SCALARS(X) \
+    X(expert_load, "mean experts", "tokens of the expert over those of a mean expert of its layer") \
+    X(home, "rank", "the rank that holds the expert now")
+#define GB_RANK_COLUMNS(X) \
+    X(load, "mean experts", "load of the experts that are placed on the rank so far") \
+    X(free, "slots", "experts that still fit on the rank") \
+    X(traffic, "mean experts", "the expert's tokens times what they cost on the rank, over the tokens of a mean expert") \
+    X(score, "any", "written by score_expert; the lowest takes the expert")
+
+/* What placement_cost fills for one layer; all of it can be written, and read back. */
+#define GB_COST_SCALARS(X) \
+    X(n, "rows", "ranks * experts") \
+    X(ranks, "ranks", "ranks that hold the experts") \
+    X(experts, "experts", "experts of the layer")
+/* n rows, at rank * experts + expert */
+#define GB_COST_COLUMNS(X) X(cost, "any", "written by placement_cost: what the expert costs on the rank")
+/* experts rows, at expert */
+#define GB_COST_EXPERT_COLUMNS(X) X(load, "mean experts", "written by placement_cost: the expert's share in the load of its rank")
 
 #endif

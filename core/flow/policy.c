@@ -9,6 +9,8 @@ const char *gb_hook_name(gb_hook hook)
     switch (hook) {
     case GB_HOOK_SELECT: return "select_engine";
     case GB_HOOK_ORDER: return "order_queue";
+    case GB_HOOK_SCORE: return "score_expert";
+    case GB_HOOK_COST: return "placement_cost";
     case GB_HOOKS: break;
     }
     GB_UNREACHABLE();

@@ -12,12 +12,15 @@ enum {
     GB_POLICY_FAULT = -2,    /* the policy failed; whoever runs it has recorded why */
 };
 
-typedef enum gb_hook { GB_HOOK_SELECT, GB_HOOK_ORDER, GB_HOOKS } gb_hook;
+/* The last two decide placements; whoever rearranges experts asks them (core/moe/rearrange.h), not the serving core. */
+typedef enum gb_hook { GB_HOOK_SELECT, GB_HOOK_ORDER, GB_HOOK_SCORE, GB_HOOK_COST, GB_HOOKS } gb_hook;
 
-const char *gb_hook_name(gb_hook hook);    /* "select_engine", "order_queue" */
+#define GB_HOOK_CHOICES "select_engine, order_queue, score_expert or placement_cost"    /* where one is named */
+
+const char *gb_hook_name(gb_hook hook);    /* "select_engine", "order_queue", "score_expert", "placement_cost" */
 
 enum { GB_HOOK_NAMES_BYTES = 128 };
-void gb_hook_names(char out[GB_HOOK_NAMES_BYTES]);    /* all of them for a sentence: "select_engine and order_queue" */
+void gb_hook_names(char out[GB_HOOK_NAMES_BYTES]);    /* all of them for a sentence: "select_engine, ... and placement_cost" */
 
 typedef struct gb_policy {
     const char *name;

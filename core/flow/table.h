@@ -28,11 +28,27 @@ typedef struct gb_queue_table {
     GB_QUEUE_COLUMNS(GB_COLUMN_POINTER)    /* [capacity] each */
 } gb_queue_table;
 
-/* What on_window reads; its owner fills it from a closed window. */
+/* What on_window and placement hooks read; its owner fills it. */
 typedef struct gb_window_table {
     GB_WINDOW_SCALARS(GB_COLUMN_SCALAR)
-    GB_WINDOW_COLUMNS(GB_COLUMN_POINTER)    /* [n] */
+    GB_WINDOW_COLUMNS(GB_COLUMN_POINTER)           /* [n] */
+    GB_WINDOW_EXPERT_COLUMNS(GB_COLUMN_POINTER)    /* [expert_rows] */
+    GB_WINDOW_LINK_COLUMNS(GB_COLUMN_POINTER)      /* [link_rows] */
 } gb_window_table;
+
+/* What score_expert reads and fills. */
+typedef struct gb_rank_table {
+    uint32_t n;    /* ranks */
+    GB_RANK_SCALARS(GB_COLUMN_SCALAR)
+    GB_RANK_COLUMNS(GB_COLUMN_POINTER)    /* [n] each; traffic is NULL where the caller has none */
+} gb_rank_table;
+
+/* What placement_cost fills: one layer. */
+typedef struct gb_cost_table {
+    GB_COST_SCALARS(GB_COLUMN_SCALAR)
+    GB_COST_COLUMNS(GB_COLUMN_POINTER)           /* [n] */
+    GB_COST_EXPERT_COLUMNS(GB_COLUMN_POINTER)    /* [experts] */
+} gb_cost_table;
 
 typedef struct gb_tables {
     gb_engine_table engines;

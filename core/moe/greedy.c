@@ -60,12 +60,15 @@ void gb_greedy_place(gb_greedy *greedy, int32_t *rank_of, const gb_layer *layer,
 {
     int32_t order[GB_EXPERTS_MAX];
     double load[GB_RANKS_MAX], free_slots[GB_RANKS_MAX], score[GB_RANKS_MAX];
-    gb_rank_table t = {layer->ranks, load, free_slots, score};
+    gb_rank_table t = {.n = layer->ranks, .load = load, .free = free_slots, .score = score};
     GB_ASSERT(layer->experts <= GB_EXPERTS_MAX && layer->ranks <= GB_RANKS_MAX && (uint64_t)capacity * layer->ranks >= layer->experts);
     for (uint32_t r = 0; r < t.n; r++) load[r] = 0, free_slots[r] = capacity;
     gb_greedy_order(order, layer->load, layer->experts);
     for (uint32_t i = 0; i < layer->experts; i++) {
         uint32_t e = (uint32_t)order[i], best = UINT32_MAX;
+        t.expert_load = layer->load[e];
+        t.home = home[e];
+        if (greedy->traffic) t.traffic = greedy->traffic + (size_t)e * t.n;
         score_ranks(greedy, &t, layer, weights, layer_index, e);
         for (uint32_t r = 0; r < t.n; r++)
             if (free_slots[r] > 0 && (best == UINT32_MAX || preferred(&t, r, best, home[e]))) best = r;

@@ -12,14 +12,7 @@
 #include "core/flow/policy.h"
 #include "core/moe/score.h"
 
-/* The ranks as a score sees them: load placed so far and free slots; it fills score. */
-typedef struct gb_rank_table {
-    uint32_t n;
-    const double *load, *free;    /* [n] */
-    double *score;                /* [n] */
-} gb_rank_table;
-
-/* Scores one expert on all ranks and returns 0 (lower is better), or GB_POLICY_NIL or GB_POLICY_FAULT: the built-in score
+/* Scores one expert on all ranks (ranks->score) and returns 0 (lower is better), or GB_POLICY_NIL or GB_POLICY_FAULT: the built-in score
    decides about this expert. So it does when a score is not a finite number. */
 typedef int gb_score_expert(void *self, uint32_t layer, uint32_t expert, const gb_rank_table *ranks);
 
@@ -27,6 +20,7 @@ typedef struct gb_greedy {
     gb_score_expert *score;    /* NULL: built in */
     void *self;
     uint64_t refused;          /* answers that were not finite numbers or were faults */
+    double *traffic;           /* [experts][ranks] of the layer, shown to score; may be NULL */
 } gb_greedy;
 
 /* Every rank gets at most `capacity` experts; capacity * ranks >= experts. */

@@ -336,6 +336,14 @@ void gb_server_set_policy(gb_server *s, gb_hook hook, const gb_policy *policy)
 
 const gb_policy *gb_server_policy(const gb_server *s, gb_hook hook) { return &s->policies[hook]; }
 
+void gb_server_count_placement(gb_server *s, gb_hook hook, int answer)
+{
+    gb_hook_stats *stats = &s->hook_stats[hook];
+    stats->calls++;
+    stats->nils += answer == GB_POLICY_NIL;
+    stats->faults += answer == GB_POLICY_FAULT;
+}
+
 void gb_server_drain(gb_server *s)
 {
     s->draining = true;

@@ -83,6 +83,8 @@ void gb_server_tick(gb_server *server, gb_time now);
    next replacement. */
 void gb_server_set_policy(gb_server *server, gb_hook hook, const gb_policy *policy);
 const gb_policy *gb_server_policy(const gb_server *server, gb_hook hook);    /* the active one; never NULL */
+/* Counts a decision of a placement hook, which is made outside of the core: 0, GB_POLICY_NIL or GB_POLICY_FAULT. */
+void gb_server_count_placement(gb_server *server, gb_hook hook, int answer);
 
 /* Begins to move experts, until the placement in use is `to` (copied). plan says in which steps, best first; NULL: in any order.
    GB_EFULL while a migration is running, GB_EDRAINING; GB_EINVAL for a placement that is not valid or where the plan does not lead. */

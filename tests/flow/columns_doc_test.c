@@ -24,6 +24,31 @@ static void add_row(const char *view, const char *name, const char *index, const
     snprintf(made + used, sizeof made - used, "| `%s.%s%s` | %s | %s |\n", view, name, index, unit, meaning);
 }
 
+static void make_placement_tables(void)
+{
+#define ROW_WINDOW(name, unit, meaning) add_row("window", #name, "", unit, meaning);
+#define ROW_TOKENS(name, unit, meaning) add_row("window", #name, "[(layer * window.sources + source) * window.experts + expert]", unit, meaning);
+#define ROW_EXPERT(name, unit, meaning) add_row("window", #name, "[layer * window.experts + expert]", unit, meaning);
+#define ROW_LINK(name, unit, meaning) add_row("window", #name, "[source * window.ranks + rank]", unit, meaning);
+#define ROW_RANKS(name, unit, meaning) add_row("ranks", #name, "", unit, meaning);
+#define ROW_RANK(name, unit, meaning) add_row("ranks", #name, "[r]", unit, meaning);
+#define ROW_OUT(name, unit, meaning) add_row("out", #name, "", unit, meaning);
+#define ROW_COST(name, unit, meaning) add_row("out", #name, "[rank * out.experts + expert]", unit, meaning);
+#define ROW_LOAD(name, unit, meaning) add_row("out", #name, "[expert]", unit, meaning);
+    add("\n| window: numbers, and columns of three lengths | unit | meaning |\n|---|---|---|\n");
+    GB_WINDOW_SCALARS(ROW_WINDOW)
+    GB_WINDOW_COLUMNS(ROW_TOKENS)
+    GB_WINDOW_EXPERT_COLUMNS(ROW_EXPERT)
+    GB_WINDOW_LINK_COLUMNS(ROW_LINK)
+    add("\n| ranks: `r` in `0 .. ranks.n - 1`, and the window in `ranks.window` | unit | meaning |\n|---|---|---|\n");
+    GB_RANK_SCALARS(ROW_RANKS)
+    GB_RANK_COLUMNS(ROW_RANK)
+    add("\n| out: one layer | unit | meaning |\n|---|---|---|\n");
+    GB_COST_SCALARS(ROW_OUT)
+    GB_COST_COLUMNS(ROW_COST)
+    GB_COST_EXPERT_COLUMNS(ROW_LOAD)
+}
+
 static void make_tables(void)
 {
     made[0] = 0;
@@ -36,6 +61,7 @@ static void make_tables(void)
     GB_REQUEST_COLUMNS(ROW_REQUEST)
     add("\n| queue: `i` in `0 .. queue.n - 1` | unit | meaning |\n|---|---|---|\n");
     GB_QUEUE_COLUMNS(ROW_QUEUE)
+    make_placement_tables();
     add("\n");
 }
 

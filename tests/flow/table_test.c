@@ -28,7 +28,7 @@ static void every_column_has_memory_of_its_own(void)
     gb_arena_deinit(&arena);
 }
 
-static bool ends_in_ns(const char *name) { return strcmp(name + strlen(name) - 3, "_ns") == 0; }
+static bool ends_in_ns(const char *name) { return strlen(name) > 3 && strcmp(name + strlen(name) - 3, "_ns") == 0; }
 
 static void column_names_carry_their_unit(void)
 {
@@ -36,6 +36,15 @@ static void column_names_carry_their_unit(void)
     GB_ENGINE_COLUMNS(X)
     GB_REQUEST_COLUMNS(X)
     GB_QUEUE_COLUMNS(X)
+    GB_WINDOW_SCALARS(X)
+    GB_WINDOW_COLUMNS(X)
+    GB_WINDOW_EXPERT_COLUMNS(X)
+    GB_WINDOW_LINK_COLUMNS(X)
+    GB_RANK_SCALARS(X)
+    GB_RANK_COLUMNS(X)
+    GB_COST_SCALARS(X)
+    GB_COST_COLUMNS(X)
+    GB_COST_EXPERT_COLUMNS(X)
 #undef X
 }
 
@@ -43,6 +52,8 @@ static void hooks_are_named_as_in_a_policy_file(void)
 {
     CHECK_STR(gb_hook_name(GB_HOOK_SELECT), "select_engine");
     CHECK_STR(gb_hook_name(GB_HOOK_ORDER), "order_queue");
+    CHECK_STR(gb_hook_name(GB_HOOK_SCORE), "score_expert");
+    CHECK_STR(gb_hook_name(GB_HOOK_COST), "placement_cost");
 }
 
 TESTS(TEST(every_column_has_memory_of_its_own), TEST(column_names_carry_their_unit), TEST(hooks_are_named_as_in_a_policy_file))

@@ -374,7 +374,7 @@ static void a_load_may_keep_one_hook_of_a_script(void)
     CHECK_EQ(gb_lua_host_load(host, &version, "order_queue", NULL, "mine.lua", ALWAYS("1"), strlen(ALWAYS("1")), &err), GB_EINVAL);
     CHECK_STR(err.text, "mine.lua has no order_queue");
     CHECK_EQ(gb_lua_host_load(host, &version, "place", NULL, NULL, both, strlen(both), &err), GB_EINVAL);
-    CHECK_STR(err.text, "\"place\" is no hook; hooks are select_engine and order_queue");
+    CHECK_STR(err.text, "\"place\" is no hook; hooks are select_engine, order_queue, score_expert and placement_cost");
     stop();
 }
 

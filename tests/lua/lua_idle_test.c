@@ -60,6 +60,11 @@ static void each_closed_window_is_shown_once(void)
     uint32_t version = start(POLICY("policy.params.seen = policy.params.seen + 1\n"
                                     "local sum = 0 for i = 0, window.n - 1 do sum = sum + window.tokens[i] end\n"
                                     "assert(window.n == window.layers * window.sources * window.experts and window.id > 0)\n"
+                                    "local routed = 0 for i = 0, window.expert_rows - 1 do\n"
+                                    "  routed = routed + window.expert_tokens[i]\n"
+                                    "  assert(window.home[i] == math.floor(i % window.experts / window.capacity))\n"
+                                    "end\n"
+                                    "assert(routed == sum and window.link_cost[0] == 0 and window.link_rows == window.sources * window.ranks)\n"
                                     "policy.params.tokens = policy.params.tokens + sum"));
     rounds(1, 10);
     CHECK_EQ(param(version, 0), 0);

@@ -313,7 +313,7 @@ static void a_script_that_cannot_work_is_refused_with_its_reason(void)
         {"return {}", "mine.lua: the policy names no API; add `api = 1`"},
         {"return { api = 2 }", "mine.lua: the policy is written for api 2; this gimbal speaks api 1"},
         {"return { api = '1' }", "mine.lua: the policy is written for api \"1\""},
-        {"return { api = 1 }", "mine.lua: the policy has no hook; give it select_engine or order_queue"},
+        {"return { api = 1 }", "mine.lua: the policy has no hook; give it select_engine, order_queue, score_expert or placement_cost"},
         {"return { api = 1, name = 3, select_engine = function() end }", "mine.lua: policy.name must be a string, got 3"},
         {"return { api = 1, select_engine = 'x' }", "mine.lua: policy.select_engine is \"x\"; a hook must be a function"},
         {"return { api = 1, order_queue = {} }", "mine.lua: policy.order_queue is a table; a hook must be a function"},

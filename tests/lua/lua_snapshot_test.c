@@ -93,7 +93,7 @@ static void a_text_that_is_no_snapshot_is_refused_with_what_is_wrong(void)
     check_refused("{}", "is no snapshot of format 1");
     check_refused("{\"gimbal_snapshot\": 2}", "is no snapshot of format 1");
     check_refused("{\"gimbal_snapshot\": 1, \"now_ns\": -1}", "now_ns must be a whole number");
-    check_refused(HEAD "\"hook\": \"place\"}", "hook must be select_engine or order_queue");
+    check_refused(HEAD "\"hook\": \"place\"}", "hook must be select_engine, order_queue, score_expert or placement_cost");
     check_refused(HEAD "\"hook\": \"select_engine\"}", "engines.n must be a whole number of 1 to 512");
     check_refused(HEAD "\"hook\": \"select_engine\", \"engines\": {\"n\": 2, \"next\": 2}}", "engines.next must be a whole number of 0 to 1");
     check_refused(HEAD "\"hook\": \"select_engine\", \"engines\": {\"n\": 2, \"next\": 0}}", "needs request");

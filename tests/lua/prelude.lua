@@ -26,7 +26,8 @@ local function declare(columns, kind)
     return table.concat(text, " ")
 end
 
-local WINDOW_SCALARS = { { name = "n" }, { name = "id" } } -- some: no spec reads a window
+local WINDOW_SCALARS = { { name = "n" }, { name = "id" } } -- some: no spec reads the views of windows and placements
+local RANK_SCALARS, COST_SCALARS = { { name = "home" } }, { { name = "n" } }
 local ENGINES, REQUEST, QUEUE = prelude.columns("ENGINE"), prelude.columns("REQUEST"), prelude.columns("QUEUE")
 
 local function fill(struct, columns, rows)
@@ -46,7 +47,8 @@ function prelude.open()
         .. "typedef struct { " .. declare(REQUEST, "double ") .. " } gb_request_row;"
         .. "typedef struct { int32_t n, capacity, engine; " .. declare(QUEUE, "double *") .. " } gb_queue_table;"
         .. "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue;"
-        .. "struct { double n, id; double *tokens; } *window; double now_ns; }"
+        .. "struct { double n, id; double *tokens; } *window; struct { int32_t n; double home; double *score; } *ranks;"
+        .. "struct { double n; double *cost; } *out; double now_ns; }"
         .. "gb_lua_frame;"
     if not prelude.declared then ffi.cdef(layout) end
     prelude.declared = true
@@ -56,9 +58,10 @@ function prelude.open()
         layout = "", sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
         frame = ffi.cast("void *", frame), rng = ffi.cast("void *", nil), uniform = ffi.cast("void *", nil),
         engines = ENGINES, request = REQUEST, queue = QUEUE, window = { { name = "tokens" } }, window_scalars = WINDOW_SCALARS,
+        ranks = { { name = "score" } }, ranks_scalars = RANK_SCALARS, out = { { name = "cost" } }, out_scalars = COST_SCALARS,
     }
     local kept = { fill(engines, ENGINES, { {}, {} }), fill(queue, QUEUE, { {}, {} }), engines, queue, request, frame }
-    local request_view, engine_view, queue_view, _, environment, check = assert(loadfile("bindings/lua/prelude.lua"))(host)
+    local request_view, engine_view, queue_view, _, _, _, environment, check = assert(loadfile("bindings/lua/prelude.lua"))(host)
     return { request = request_view, engines = engine_view, queue = queue_view, environment = environment, check = check, kept = kept }
 end
 

@@ -91,7 +91,7 @@ static void a_hook_with_the_same_formula_gives_the_same_placement(void)
         {-1, 0, 0, 0}, {5, GB_POLICY_NIL, 0, 0}, {5, GB_POLICY_FAULT, 0, 1}, {9, 0, NAN, 1}, {0, 0, -INFINITY, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hook h = {&layer, &f.weights, 0, cases[i].fault_at, cases[i].answer, cases[i].poison};
-        gb_greedy greedy = {same_formula, &h, 0};
+        gb_greedy greedy = {.score = same_formula, .self = &h};
         int32_t x[128];
         gb_greedy_place(&greedy, x, &layer, &f.weights, f.home, 32, 7);
         CHECK_EQ(h.calls, 128);

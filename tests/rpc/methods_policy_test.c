@@ -93,7 +93,7 @@ static void policy_get_returns_the_source_by_version_or_by_hook(void)
     peer_call_fails(&p, "policy_get", "{}", GB_RPC_INVALID_PARAMS, "version", "give version, or hook");
     peer_call_fails(&p, "policy_get", "{\"version\": 999}", GB_RPC_NOT_FOUND, "version", "no policy version 999");
     peer_call_fails(&p, "policy_get", "{\"hook\": \"select\"}", GB_RPC_INVALID_PARAMS, "hook",
-                    "hooks are select_engine and order_queue");
+                    "hooks are select_engine, order_queue, score_expert and placement_cost");
     peer_close(&p);
     fixture_close(&f);
 }

@@ -259,7 +259,7 @@ static int open_policies(opening *o, gb_error *err)
     int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
     for (int hook = 0; !status && hook < GB_HOOKS; hook++)
-        status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
+        if (names[hook]) status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
     return status;
 }
 

@@ -1,5 +1,5 @@
--- Gimbal's own policy, after Algorithms 1 and 2 of the paper. The built-in policy in C (core/serve/builtin.c) gives the same
--- answers, and a test compares the two.
+-- Gimbal's own policy, after Algorithms 1 and 2 of the paper and its placement score. The built-in rules in C
+-- (core/serve/builtin.c, core/moe/greedy.c) give the same answers, and a test compares the two.
 local policy = {
     api = 1,
     name = "gimbal",
@@ -14,6 +14,9 @@ local policy = {
         kv_high = 0.90, -- an engine this full,
         kv_gap = 0.10, -- and this much fuller than another: the emptiest takes the request
         stale_after_ns = 1e9, -- an older trace says nothing
+        alpha = 1, -- placement: tokens that leave their engine, in a mean expert's tokens
+        beta = 0.0025, -- ranks that are fuller than others, by the square of a mean expert's load
+        gamma = 1, -- an expert that moves
     },
 }
 
@@ -66,6 +69,16 @@ end
 function policy.order_queue(queue)
     for i = 0, queue.n - 1 do
         queue.key[i] = queue.prefill_tokens[i] - queue.cached_tokens[i]
+    end
+end
+
+-- Placement: communication, what the expert adds to the sum of squared loads, and its move. The core takes the hottest expert
+-- first, and the lowest score among the ranks that have a free slot.
+function policy.score_expert(_, _, ranks)
+    local load, home, alpha, beta, gamma = ranks.expert_load, ranks.home, params.alpha, params.beta, params.gamma
+    for r = 0, ranks.n - 1 do
+        local move = r == home and 0 or gamma
+        ranks.score[r] = alpha * ranks.traffic[r] + move + beta * load * (2 * ranks.load[r] + load)
     end
 end
 

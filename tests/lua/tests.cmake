@@ -3,6 +3,8 @@ foreach(test lua_host lua_swap lua_idle lua_place)
   target_link_libraries(lua_${test}_test PRIVATE gb_serve serve_fake)
 endforeach()
 
+target_link_libraries(lua_lua_agree_test PRIVATE gb_moe_fixture)
+
 # Specs under plain LuaJIT: policies with fake columns, templates, the author's kit.
 find_program(BUSTED busted)
 find_program(LUAJIT luajit)

@@ -10,6 +10,7 @@ typedef struct gb_pressure_params {
     double w_wait, w_pending, kv_soft, w_kv, w_moe;    /* 1, 1, 0.70, 8192 tokens, 2048 tokens */
     double near_tie_tokens, near_tie_ratio;            /* 64, 0.05 of the lowest */
     double kv_high, kv_gap;                            /* 0.90, 0.10 */
+    double affinity_lead;                              /* 8 requests */
     double stale_after_ns;                             /* 1e9 */
 } gb_pressure_params;
 

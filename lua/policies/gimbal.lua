@@ -13,6 +13,7 @@ local policy = {
         near_tie_ratio = 0.05, -- or within this share of it
         kv_high = 0.90, -- an engine this full,
         kv_gap = 0.10, -- and this much fuller than another: the emptiest takes the request
+        affinity_lead = 8, -- an engine ahead of a near-tie by more requests attracts nobody
         stale_after_ns = 1e9, -- an older trace says nothing
         alpha = 1, -- placement: tokens that leave their engine, in a mean expert's tokens
         beta = 0.0025, -- ranks that are fuller than others, by the square of a mean expert's load
@@ -33,35 +34,61 @@ end
 
 local function kv_use(engines, i) return engines.kv_used_ratio[i] end
 
-local function nothing() return 0 end
+local function requests_on(engines, i) return engines.running[i] + engines.waiting[i] end
 
-local function first_between(from, to, engines, cost, limit)
-    for i = from, to do
-        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then return i end
+-- The next engine in turn. An engine that is down has no turn.
+local function next_in_turn(engines)
+    for step = 0, engines.n - 1 do
+        local i = (engines.next + step) % engines.n
+        if engines.healthy[i] ~= 0 then return i end
     end
     return nil
 end
 
--- The next engine in turn whose cost is at most limit. An engine that is down has no turn.
-local function next_in_turn(engines, cost, limit)
-    local turn = engines.next
-    return first_between(turn, engines.n - 1, engines, cost, limit) or first_between(0, turn - 1, engines, cost, limit)
+-- Of the engines whose cost is at most limit: the fewest requests on one, and the most that a cache has of the prompt.
+local function survey(engines, cost, limit)
+    local fewest, cached = huge, 0
+    for i = 0, engines.n - 1 do
+        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then
+            fewest, cached = min(fewest, requests_on(engines, i)), max(cached, engines.cached_tokens[i])
+        end
+    end
+    return fewest, cached
+end
+
+-- Of the engines whose cost is at most limit the one whose cache has most of the prompt, else the session's own engine or the next
+-- one after it, else the next in turn. An engine that is far ahead in requests comes last when one of the first two speaks, so
+-- that an affinity draws no crowd.
+local function choose_near(request, engines, cost, limit)
+    local fewest, cached = survey(engines, cost, limit)
+    local session = request.session ~= 0
+    local enough = (session or cached > 0) and fewest + params.affinity_lead or huge
+    local turn = session and request.session % engines.n or engines.next
+    local best, most = nil, -2
+    for step = 0, engines.n - 1 do
+        local i = (turn + step) % engines.n
+        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then
+            local draw = requests_on(engines, i) > enough and -1 or engines.cached_tokens[i]
+            if draw > most then best, most = i, draw end
+        end
+    end
+    return best
 end
 
 -- Algorithm 1: turns while a trace is missing, else the emptiest KV cache when one is in danger, else the lowest pressure.
-function policy.select_engine(_, engines)
+function policy.select_engine(request, engines)
     local kv_lowest, kv_highest, lowest = huge, -huge, huge
     for i = 0, engines.n - 1 do
         if engines.healthy[i] ~= 0 then
-            if engines.valid[i] == 0 or engines.age_ns[i] > params.stale_after_ns then return next_in_turn(engines, nothing, 0) end
+            if engines.valid[i] == 0 or engines.age_ns[i] > params.stale_after_ns then return next_in_turn(engines) end
             kv_lowest, kv_highest = min(kv_lowest, engines.kv_used_ratio[i]), max(kv_highest, engines.kv_used_ratio[i])
             lowest = min(lowest, pressure(engines, i))
         end
     end
     if kv_highest > params.kv_high and kv_highest - kv_lowest > params.kv_gap then
-        return next_in_turn(engines, kv_use, kv_lowest)
+        return choose_near(request, engines, kv_use, kv_lowest)
     end
-    return next_in_turn(engines, pressure, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
+    return choose_near(request, engines, pressure, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
 end
 
 -- Algorithm 2: the shortest prefill first; what the prefix cache has is not computed again. The core promotes what has waited

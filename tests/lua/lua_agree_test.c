@@ -58,6 +58,9 @@ static void draw_engines(gb_rng *rng, gb_engine_table *e)
         e->age_ns[i] = shape == 3 ? floor(draw(rng, 0, 1.1e9, 1e8)) : 0;
         e->valid[i] = shape != 3 || gb_rng_below(rng, 20) != 0;
         e->healthy[i] = gb_rng_below(rng, 10) != 0;
+        e->running[i] = (double)gb_rng_below(rng, 24);
+        e->waiting[i] = (double)gb_rng_below(rng, 4);
+        e->cached_tokens[i] = gb_rng_below(rng, 3) ? 0 : 16 * (double)gb_rng_below(rng, 4);
     }
 }
 
@@ -72,6 +75,7 @@ static void check_agreement(uint64_t seed, double stale_after_ns)
     int differ = 0, nils = 0;
     for (int i = 0; i < TABLES; i++) {
         draw_engines(&rng, &tables.engines);
+        tables.request.session = gb_rng_below(&rng, 2) ? (double)(uint32_t)gb_rng_next(&rng) : 0;
         int in_c = gb_builtin_select(&params, &tables.request, &tables.engines, gb_seconds(1));
         int in_lua = gb_lua_policy_select(policy, &tables.request, &tables.engines, gb_seconds(1));
         if (in_c != in_lua && differ++ < 3) printf("    table %d of seed %d: %d in C, %d in Lua\n", i, (int)seed, in_c, in_lua);

@@ -62,6 +62,70 @@ static void near_ties_are_taken_in_rotating_order(void)
     stop();
 }
 
+/* Two idle engines: whatever rotation says, a tie breaks neither always to the first nor by what is equal. */
+static void ties_have_no_favourite(void)
+{
+    uint32_t taken[ENGINES] = {0};
+    start();
+    for (uint32_t i = 0; i < 30 * ENGINES; i++) {
+        int e = select_engine();
+        taken[e]++;
+        engines->next = ((uint32_t)e + 1) % ENGINES;
+    }
+    for (uint32_t e = 0; e < ENGINES; e++) CHECK_EQ(taken[e], 30);
+    stop();
+}
+
+static void a_session_breaks_near_ties_instead_of_rotation(void)
+{
+    start();
+    tables.request.session = 7;    /* 7 mod 3 */
+    for (engines->next = 0; engines->next < ENGINES; engines->next++) CHECK_EQ(select_engine(), 1);
+    engines->running_prefill_tokens[1] = 64;
+    CHECK_EQ(select_engine(), 1);
+    engines->running_prefill_tokens[1] = 65;    /* no tie any more */
+    CHECK_EQ(select_engine(), 2);
+    engines->running_prefill_tokens[1] = 0;
+    engines->healthy[1] = 0;
+    CHECK_EQ(select_engine(), 2);
+    stop();
+}
+
+static void a_cached_prefix_breaks_near_ties_before_a_session(void)
+{
+    start();
+    tables.request.session = 7;
+    engines->cached_tokens[0] = 16;
+    engines->cached_tokens[2] = 32;
+    CHECK_EQ(select_engine(), 2);
+    engines->running_prefill_tokens[2] = 65;    /* worth no more than a near-tie */
+    CHECK_EQ(select_engine(), 0);
+    stop();
+}
+
+static void an_affinity_draws_no_crowd(void)
+{
+    start();
+    tables.request.session = 7;
+    engines->cached_tokens[1] = 320;
+    engines->running[1] = 8;
+    CHECK_EQ(select_engine(), 1);
+    engines->waiting[1] = 1;
+    CHECK_EQ(select_engine(), 2);
+    stop();
+}
+
+static void the_order_of_dispatch_follows_no_affinity_while_traces_are_missing(void)
+{
+    start();
+    tables.request.session = 7;
+    engines->cached_tokens[1] = 320;
+    engines->valid[0] = 0;
+    engines->next = 2;
+    CHECK_EQ(select_engine(), 2);
+    stop();
+}
+
 static void the_band_is_the_larger_of_64_tokens_and_5_percent(void)
 {
     start();
@@ -160,6 +224,8 @@ static void the_order_key_is_the_prefill_length(void)
 }
 
 TESTS(TEST(the_lowest_pressure_wins), TEST(one_long_prompt_outweighs_two_short_ones), TEST(near_ties_are_taken_in_rotating_order),
+      TEST(ties_have_no_favourite), TEST(a_session_breaks_near_ties_instead_of_rotation), TEST(a_cached_prefix_breaks_near_ties_before_a_session),
+      TEST(an_affinity_draws_no_crowd), TEST(the_order_of_dispatch_follows_no_affinity_while_traces_are_missing),
       TEST(the_band_is_the_larger_of_64_tokens_and_5_percent), TEST(high_and_uneven_kv_sends_to_the_lowest_kv),
       TEST(kv_above_the_soft_limit_and_expert_pressure_cost_tokens), TEST(missing_or_stale_traces_mean_ordered_dispatch),
       TEST(engines_that_are_down_are_never_chosen), TEST(the_order_key_is_the_prefill_length))

@@ -10,7 +10,7 @@ shift 2
 # strings and numbers in memory
 pure='^(mem(chr|cmp|cpy|move|set)|bcmp|str(chr|cmp|len|ncmp|str)|tolower|__ctype_tolower_loc)$|^__(memcpy|memmove|memset)_chk$'
 pure="$pure"'|^(snprintf|vsnprintf|sscanf|__isoc99_sscanf)$|^__(snprintf|vsnprintf)_chk$'
-pure="$pure"'|^(cos|exp|fabs|floor|fmax|fmin|log|pow|rint|round|sin|sqrt)f?$'
+pure="$pure"'|^(cos|exp|fabs|floor|fmax|fmin|fmod|log|pow|rint|round|sin|sqrt)f?$'
 # which instructions exist: chooses among kernels that give the same bits
 pure="$pure"'|^__cpu_(model|features2)$'
 # the tokenizer's pure functions

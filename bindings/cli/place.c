@@ -7,7 +7,7 @@
 #include "core/base/nearest.h"
 
 static const gb_flag flags[] = {
-    GB_FLAG(gb_place_flags, policy, STRING, "swap", 0, 0, "NAME", "stay, linear, eplb, moetuner, topology, paper, swap, grouped, max, budget or replicas"),
+    GB_FLAG(gb_place_flags, policy, STRING, "swap", 0, 0, "NAME", "stay, linear, eplb, moetuner, topology, paper, swap, grouped, max, budget, replicas, a shipped Lua policy or a .lua file"),
     GB_FLAG(gb_place_flags, weights, STRING, "paper", 0, 0, "paper|balanced|latency", "alpha, beta, gamma and the form of imbalance"),
     GB_FLAG(gb_place_flags, alpha, FLOAT, "1", 0, 1e9, "X", "weight of communication (default: that of --weights)"),
     GB_FLAG(gb_place_flags, beta, FLOAT, "0.0025", 0, 1e9, "X", "weight of imbalance (default: that of --weights)"),
@@ -20,6 +20,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_place_flags, groups, INT, "1", 1, 1024, "N", "eplb, grouped: groups of experts that stay on a node together"),
     GB_FLAG(gb_place_flags, nodes, INT, "1", 1, 512, "N", "eplb, grouped: nodes"),
     GB_FLAG(gb_place_flags, raw, BOOL, "false", 0, 0, "", "decide on the window's own counts, not on the smoothed and shrunk estimate"),
+    GB_FLAG(gb_place_flags, even_if_worse, BOOL, "false", 0, 0, "", "take a script's placement also when it costs more than staying"),
     GB_FLAG(gb_place_flags, window, INT, "-1", -1, 999999, "N", "solve, picture: the window to decide on (-1: the last)"),
     GB_FLAG(gb_place_flags, layer, INT, "-1", -1, 4095, "N", "solve --exact, picture: only this layer (-1: all; picture: the one that gains most)"),
     GB_FLAG(gb_place_flags, exact, BOOL, "false", 0, 0, "", "solve: compare with the exact optimum, layer by layer (needs the program cbc)"),
@@ -94,6 +95,25 @@ static int read_weights(gb_place_weights *w, const gb_args *args, gb_error *err)
     return gb_place_weights_check(w, err);
 }
 
+/* The name was of no built-in policy: err says so, for the case that no script has it either. */
+static int choose_script(gb_place_session *s, const char *name, gb_error *err)
+{
+    gb_error other = {{0}};
+    bool is_path = gb_place_script_is_path(name);
+    int rc = gb_place_script_open(&s->script, &s->placer, name, s->dump.placement.sources, is_path ? err : &other);
+    if (rc == GB_ENOTFOUND && !is_path) return rc;
+    if (rc != GB_OK) return is_path ? rc : gb_fail(err, rc, "%s", other.text);
+    s->script.policy.even_if_worse = s->flags->even_if_worse;
+    s->policy = &s->script.policy;
+    return GB_OK;
+}
+
+static int choose_policy(gb_place_session *s, gb_error *err)
+{
+    int rc = gb_placer_find(&s->policy, s->flags->policy, err);
+    return rc == GB_ENOTFOUND ? choose_script(s, s->flags->policy, err) : rc;
+}
+
 static int set_up(gb_place_session *s, gb_error *err)
 {
     const gb_place_flags *f = s->flags;
@@ -102,7 +122,7 @@ static int set_up(gb_place_session *s, gb_error *err)
     uint32_t spare = shape->slots_per_rank - shape->experts / shape->ranks;
     int rc = gb_placer_init(p, &s->arena, &s->dump, err);
     if (rc == GB_OK) rc = read_weights(&p->options.weights, s->args, err);
-    if (rc == GB_OK) rc = gb_placer_find(&s->policy, f->policy, err);
+    if (rc == GB_OK) rc = choose_policy(s, err);
     if (rc == GB_OK) rc = gb_placement_init(&s->now, &s->arena, shape->layers, shape->sources, shape->experts, shape->ranks, spare, err);
     if (rc == GB_OK) rc = gb_placement_init(&s->next, &s->arena, shape->layers, shape->sources, shape->experts, shape->ranks, spare, err);
     if (rc != GB_OK) return rc;
@@ -131,6 +151,7 @@ static int run(const gb_args *args)
     int rc = verb->reads ? gb_place_file_read(&session.dump, &session.arena, args->words[1], &err) : GB_OK;
     if (rc == GB_OK && verb->reads) rc = set_up(&session, &err);
     if (rc == GB_OK) rc = verb->run(&session, &err);
+    gb_place_script_close(&session.script);
     gb_arena_deinit(&session.arena);
     return rc == GB_OK ? GB_EXIT_OK : gb_command_failed(rc, &err);
 }

@@ -101,6 +101,22 @@ static void print_plan(const gb_plan *plan, const gb_placement *p)
     }
 }
 
+/* The search stands in for a script that failed or had no opinion: that must not look like the script's own merit. */
+static void print_script_failures(const gb_place_session *s)
+{
+    const gb_place_script *script = &s->script;
+    if (!script->desk || script->nils + script->faults == 0) return;
+    printf("\n%s was asked about %u window%s: %u without an opinion, %u failed; the built-in search decided those\n", script->name, script->asked,
+           script->asked == 1 ? "" : "s", script->nils, script->faults);
+    if (script->faults) printf("the last failure: %s\n", gb_lua_desk_fault(script->desk));
+}
+
+static json_t *script_json(const gb_place_script *script)
+{
+    return json_pack("{s:I, s:I, s:I, s:s}", "asked", (json_int_t)script->asked, "nils", (json_int_t)script->nils, "faults", (json_int_t)script->faults,
+                     "fault", gb_lua_desk_fault(script->desk));
+}
+
 static json_t *report_json(const gb_place_report *r)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "max_over_mean", r->max_over_mean, "worst_max_over_mean", r->worst_max_over_mean, "remote_ratio",
@@ -118,6 +134,7 @@ static void print_solved_json(gb_place_session *s, const gb_placer_outcome *o, c
     json_t *j = json_pack("{s:s, s:s, s:f, s:f, s:f, s:o, s:o, s:o}", "policy", s->policy->name, "verdict", gb_verdict_name(o->verdict), "stay", o->stay,
                           "objective", o->objective, "cpu_ms", o->cpu_ms, "before", report_json(before), "after", report_json(after), "moves", moves);
     if (isfinite(o->bound)) json_object_set_new(j, "bound", json_real(o->bound));
+    if (s->script.desk) json_object_set_new(j, "script", script_json(&s->script));
     json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
     fputc('\n', stdout);
     json_decref(j);
@@ -138,6 +155,7 @@ static void print_solved(gb_place_session *s, const gb_placer_outcome *o, const 
         print_report("next window, before", &next_before);
         print_report("next window, after", &next_after);
     }
+    print_script_failures(s);
     if (s->flags->moves) print_plan(&s->placer.decider.plan, &s->next);
 }
 
@@ -274,6 +292,21 @@ static void print_run(const gb_placer_policy *policy, const gb_place_run *r, uin
            r->next.cost_ratio, r->next.objective, (unsigned long long)r->first_moves, later_moves(r), 1e-9 * (double)(r->moves * expert_bytes), gap, r->cpu_ms);
 }
 
+static int compare_one(gb_place_session *s, const gb_placer_policy *policy, json_t *list, gb_error *err)
+{
+    gb_place_run run;
+    int rc = gb_place_run_policy(s, policy, true, false, &run, err);
+    if (rc != GB_OK) return rc;
+    if (!s->flags->json) {
+        print_run(policy, &run, s->dump.expert_bytes);
+        return GB_OK;
+    }
+    json_t *row = run_json(policy, &run, s->dump.expert_bytes);
+    if (policy == &s->script.policy) json_object_set_new(row, "script", script_json(&s->script));
+    json_array_append_new(list, row);
+    return GB_OK;
+}
+
 int gb_place_compare(gb_place_session *s, gb_error *err)
 {
     const gb_place_weights *w = &s->placer.options.weights;
@@ -283,14 +316,10 @@ int gb_place_compare(gb_place_session *s, gb_error *err)
         printf("%u windows; each policy decides on a window%s and is scored on %s; weights %g, %g, %g (%s)\n\n%-10s%9s%9s%9s%9s%12s%9s%9s%10s%11s%9s\n",
                s->dump.windows, s->flags->raw ? "" : "'s estimate", s->dump.windows > 1 ? "the next" : "the same", w->alpha, w->beta, w->gamma,
                w->imbalance == GB_IMBALANCE_MAX ? "max" : "squares", "policy", "max/mean", "worst", "remote", "links", "cost", "first", "later", "GB", "gap", "CPU ms");
-    for (uint32_t i = 0; i < gb_placer_policy_count && rc == GB_OK; i++) {
-        gb_place_run run;
-        rc = gb_place_run_policy(s, &gb_placer_policies[i], true, false, &run, err);
-        if (rc != GB_OK) break;
-        if (s->flags->json) json_array_append_new(list, run_json(&gb_placer_policies[i], &run, s->dump.expert_bytes));
-        else print_run(&gb_placer_policies[i], &run, s->dump.expert_bytes);
-    }
+    for (uint32_t i = 0; i < gb_placer_policy_count && rc == GB_OK; i++) rc = compare_one(s, &gb_placer_policies[i], list, err);
+    if (rc == GB_OK && s->script.desk) rc = compare_one(s, &s->script.policy, list, err);
     if (s->flags->json && rc == GB_OK) json_dumpf(list, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8)), fputc('\n', stdout);
+    if (!s->flags->json && rc == GB_OK) print_script_failures(s);
     if (!s->flags->json && rc == GB_OK)
         puts("\nmax/mean: load of the fullest rank, mean over layers; worst: the worst layer; remote: assignments off the source's ranks; first, later:\n"
              "experts copied by the first and by each later rearrangement; gap: above the proved bound (of placements without copies), before scoring");

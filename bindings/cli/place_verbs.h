@@ -3,6 +3,7 @@
 #define GB_CLI_PLACE_VERBS_H
 
 #include "bindings/cli/command.h"
+#include "bindings/cli/place_script.h"
 #include "bindings/cli/placer.h"
 
 typedef struct gb_place_flags {
@@ -10,7 +11,7 @@ typedef struct gb_place_flags {
     const char *policy, *weights, *imbalance;
     double alpha, beta, gamma, tolerance, min_gain;
     int64_t max_moves, max_bytes, groups, nodes, window, layer;
-    bool raw, exact, moves, json;
+    bool raw, even_if_worse, exact, moves, json;
     int64_t exact_seconds;
     const char *output;
     double compute_weight, move_weight;
@@ -27,6 +28,7 @@ typedef struct gb_place_session {
     gb_dump dump;
     gb_placer placer;
     const gb_placer_policy *policy;
+    gb_place_script script;             /* opened when the policy is one */
     gb_placement now, next;
 } gb_place_session;
 

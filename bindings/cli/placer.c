@@ -44,7 +44,6 @@ const double *gb_placer_numbers(gb_placer *p, const gb_matrix *window)
 
 /* --- policies ------------------------------------------------------------------------------------------------------------- */
 
-/* Where experts live now, copies aside: the rank that serves source 0. */
 static void find_homes(gb_placer *p, const gb_placement *now)
 {
     for (uint32_t l = 0; l < now->layers; l++)
@@ -63,8 +62,10 @@ static bool homes_fit(const gb_placer *p)
     return true;
 }
 
-static int no_homes(gb_error *err)
+int gb_placer_find_homes(gb_placer *p, const gb_placement *now, gb_error *err)
 {
+    find_homes(p, now);
+    if (homes_fit(p)) return GB_OK;
     return gb_fail(err, GB_EUNSUPPORTED, "the placement in this dump has more homes on one rank than experts / ranks: only stay, linear, eplb and replicas start from copies");
 }
 
@@ -90,8 +91,8 @@ static int eplb(gb_placer *p, gb_placement *next, const gb_placement *now, const
 
 static int moetuner(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
 {
-    find_homes(p, now);
-    if (!homes_fit(p)) return no_homes(err);
+    int status = gb_placer_find_homes(p, now, err);
+    if (status) return status;
     gb_moetuner_place(&p->solver, p->out, traffic, now->sources, p->share);
     gb_plan_settle(next, now, p->out);
     return GB_OK;
@@ -108,8 +109,8 @@ static int cheapest_rank(void *self, uint32_t layer, uint32_t expert, const gb_r
 static int greedy(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_greedy *rule,
                   const gb_place_weights *weights, gb_error *err)
 {
-    find_homes(p, now);
-    if (!homes_fit(p)) return no_homes(err);
+    int status = gb_placer_find_homes(p, now, err);
+    if (status) return status;
     gb_solver_score(&p->solver, weights, &p->links, traffic, p->home);
     for (uint32_t l = 0; l < p->solver.layers; l++) {
         size_t at = (size_t)l * p->solver.experts;
@@ -134,8 +135,8 @@ static int paper(gb_placer *p, gb_placement *next, const gb_placement *now, cons
 
 static int search(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, const gb_solve_options *options, gb_error *err)
 {
-    find_homes(p, now);
-    if (!homes_fit(p)) return no_homes(err);
+    int status = gb_placer_find_homes(p, now, err);
+    if (status) return status;
     gb_solver_score(&p->solver, &options->weights, &p->links, traffic, p->home);
     gb_solver_swap(&p->solver, p->out, p->home, options, &p->solved);
     gb_plan_settle(next, now, p->out);
@@ -149,8 +150,8 @@ static int swap(gb_placer *p, gb_placement *next, const gb_placement *now, const
 
 static int grouped(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
 {
-    find_homes(p, now);
-    if (!homes_fit(p)) return no_homes(err);
+    int status = gb_placer_find_homes(p, now, err);
+    if (status) return status;
     if (p->nodes_solver.groups != p->groups || p->nodes_solver.nodes != p->nodes) {
         int rc = gb_nodes_init(&p->nodes_solver, p->arena, now->experts, now->ranks, p->groups, p->nodes, err);
         if (rc != GB_OK) return rc;

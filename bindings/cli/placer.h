@@ -24,6 +24,7 @@ typedef struct gb_placer {
     int32_t *home, *out;             /* [layers][experts] */
     double *share, *window;          /* [sources][ranks]; [layers][sources][experts] a window as numbers */
     gb_solve_report solved;          /* of the last swap search */
+    struct gb_place_script *script;  /* place_script.h; NULL without one */
 } gb_placer;
 
 int gb_placer_init(gb_placer *placer, gb_arena *arena, const gb_dump *dump, gb_error *err);
@@ -52,6 +53,10 @@ typedef struct gb_placer_outcome {
 /* Takes a window into account, then decides: `next` and placer->decider.plan. prove: also compute the bound (not timed). */
 int gb_placer_step(gb_placer *placer, const gb_placer_policy *policy, gb_placement *next, const gb_placement *now, const gb_matrix *window,
                    bool prove, gb_placer_outcome *outcome, gb_error *err);
+
+/* Where experts live now, into placer->home: the rank that serves source 0, copies aside. GB_EUNSUPPORTED when a rank holds more homes
+   than experts / ranks. */
+int gb_placer_find_homes(gb_placer *placer, const gb_placement *now, gb_error *err);
 
 /* A window as numbers, in placer->window. */
 const double *gb_placer_numbers(gb_placer *placer, const gb_matrix *window);

@@ -90,6 +90,12 @@ int gb_lua_desk_restore(gb_lua_desk *desk, const gb_lua_snapshot *snapshot, gb_e
     return gb_lua_policy_restore_params(desk->script, snapshot, err);
 }
 
+bool gb_lua_desk_set_number(gb_lua_desk *desk, const char *param, double number)
+{
+    gb_error ignored;
+    return gb_lua_policy_set_param(desk->script, param, &(gb_lua_value){.type = GB_LUA_NUMBER, .number = number}, &ignored) == GB_OK;
+}
+
 void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial)
 {
     gb_lua_policy_try(desk->script, snapshot, trial);

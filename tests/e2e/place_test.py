@@ -189,6 +189,58 @@ class Place(unittest.TestCase):
             if flag != "--help":
                 self.assertRegex(document, f"`{flag}[ `]", f"{flag} is missing in docs/placement.md")
 
+    def script(self, text):
+        path = self.directory / "mine.lua"
+        path.write_text(text)
+        return path
+
+    def test_the_shipped_policy_in_lua_places_as_the_papers_rule_in_c(self):
+        dump = self.gen(*SMALL, "--block", 0.5)
+        for weights in ("paper", "balanced"):
+            in_c, in_lua = (json.loads(self.good("solve", dump, "--json", "--weights", weights, "--policy", policy)) for policy in ("paper", "gimbal"))
+            self.assertEqual(in_c["moves"], in_lua["moves"])
+            self.assertEqual(in_c["after"], in_lua["after"])
+            self.assertEqual(in_lua["script"], {"asked": 1, "nils": 0, "faults": 0, "fault": ""})
+        rows = {row["policy"]: row for row in json.loads(self.good("compare", dump, "--json", "--policy", "gimbal", "--weights", "balanced"))}
+        for figure in ("max_over_mean", "remote_ratio", "objective", "moves", "gap"):
+            self.assertEqual(rows["gimbal"][figure], rows["paper"][figure])
+
+    def test_costs_from_a_script_reach_the_search(self):
+        """Expert e wants rank e % 4, whatever the traffic: that is where it goes when nothing else counts."""
+        path = self.script("""return { api = 1, placement_cost = function(layer, window, out)
+            for e = 0, out.experts - 1 do
+                out.load[e] = 1
+                for r = 0, out.ranks - 1 do out.cost[r * out.experts + e] = e % out.ranks == r and 0 or 1 end
+            end
+        end }""")
+        solved = json.loads(self.good("solve", self.gen(*SMALL), "--policy", path, "--even-if-worse", "--json"))
+        self.assertEqual(solved["verdict"], "accepted")
+        self.assertEqual(len(solved["moves"]), 4 * 24)    # of 32 experts a layer, 8 are there already
+        for move in solved["moves"]:
+            self.assertEqual(move["expert"] % 4, move["to"] // 8)
+        stays = json.loads(self.good("solve", self.dump, "--policy", path, "--json", "--gamma", 100))
+        self.assertEqual((stays["verdict"], stays["moves"]), ("no gain", []))
+
+    def test_a_script_that_fails_is_told_and_the_search_decides(self):
+        path = self.script("return { api = 1, score_expert = function(layer, expert, ranks)\n"
+                           "    for r = 0, ranks.n - 1 do ranks.score[r] = ranks.n == 4 and ranks.window.experts == 32 and 0 / 0 or 0 end\nend }\n")
+        dump = self.gen(*SMALL)
+        failed = gimbal("place", "solve", dump, "--policy", path, "--json")
+        self.assertEqual(failed.returncode, 0)
+        solved, search = json.loads(failed.stdout), json.loads(self.good("solve", dump, "--policy", "swap", "--json"))
+        self.assertEqual(solved["script"]["faults"], 1)
+        self.assertIn("mine.lua:2: ranks.score[0] =", solved["script"]["fault"])
+        self.assertEqual(solved["moves"], search["moves"])
+        text = gimbal("place", "compare", dump, "--policy", path).stdout.decode()
+        self.assertIn("mine.lua was asked about 3 windows: 0 without an opinion, 3 failed", text)
+
+    def test_scripts_that_cannot_place_are_refused(self):
+        dump = self.gen(*SMALL)
+        self.refused(["solve", dump, "--policy", "fcfs"], 64, "policy fcfs places no experts: give it score_expert or placement_cost")
+        self.refused(["solve", dump, "--policy", "gimbla"], 65, 'no placement policy is called "gimbla"')
+        self.refused(["solve", dump, "--policy", self.directory / "none.lua"], 65, "none.lua does not exist")
+        self.refused(["solve", dump, "--policy", self.script("return 7")], 65, "mine.lua: the file returned 7")
+
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,34 @@
+/* x[row] = E[token], bfloat16 to float32; zeros for padding (token -1). One block a row, 8 elements a thread and step. */
+#include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/number.cuh"
+
+constexpr uint32_t kThreads = 128;
+
+__global__ void __launch_bounds__(kThreads) embed_kernel(gb_k_embed_args a)
+{
+    const uint32_t row = blockIdx.x;
+    const int32_t token = a.tokens[row];
+    const bool known = token >= 0 && (uint32_t)token < a.vocab;
+    if (threadIdx.x == 0 && !known && token != -1) gb_report(a.fault, GB_K_FAULT_TOKEN, row, token);
+    for (uint32_t i = threadIdx.x * 8; i < a.hidden; i += kThreads * 8) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (known) v = gb_load16(a.table + (size_t)token * a.hidden + i);
+        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
+        float *x = a.x + (size_t)row * a.hidden + i;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            x[2 * j] = gb_widen(pairs[j] & 0xffff);
+            x[2 * j + 1] = gb_widen(pairs[j] >> 16);
+        }
+    }
+}
+
+extern "C" int gb_k_embed(const gb_k_embed_args *a, cudaStream_t stream)
+{
+    if (a->hidden == 0 || a->hidden % 8)
+        return gb_k_fail(GB_EINVAL, "embed: a hidden size of %u is no multiple of 8", a->hidden);
+    if (a->n == 0) return GB_OK;
+    if (a->n > kGridMax) return gb_k_fail(GB_EINVAL, "embed: %u rows are more than a grid has", a->n);
+    GB_LAUNCH(embed_kernel, a->n, kThreads, 0, stream, *a);
+    return gb_k_launched("embed");
+}

@@ -1,0 +1,236 @@
+/* Launchers of the kernels, plain C: one cuda/kernels/<op>.cu each, the twin of core/cpu/<op>.c where there is one. Arguments are
+   structs of plain data; pointers are device memory, 16-byte aligned, borrowed until the work behind them on the stream is done.
+   bfloat16 is uint16_t. A launcher checks the shapes it was given and returns GB_OK, GB_EINVAL (nothing was launched) or
+   GB_EDOWN (the device refused), and gb_k_message() says why in a sentence. Zero rows are GB_OK and launch nothing.
+
+   Every kernel is batch-invariant: the bits of a row's result depend on that row alone. Values that only a kernel can see and that
+   must not be there (a token beyond the vocabulary, an expert that does not exist, a slot without place) are written to the fault
+   words, first come first kept, and treated as absent; whoever ends the round looks at them. */
+#ifndef GB_CUDA_KERNELS_H
+#define GB_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    GB_K_BLOCK_TOKENS = 16,        /* positions in a KV block, as GB_BLOCK_TOKENS */
+    GB_K_CHUNK = 256,              /* positions of one partial result of attention; chunks start at its multiples */
+    GB_K_TILE_ROWS = 16,           /* query rows (positions x heads of a group) of a decode tile */
+    GB_K_PREFILL_ROWS = 64,        /* and of a prefill tile */
+    GB_K_EXPERTS_MAX = 1024,
+    GB_K_TOP_MAX = 32,             /* experts of a token */
+    GB_K_SLOTS_MAX = 4096,         /* of one layer */
+};
+
+/* What a kernel found that must not be there. */
+typedef enum gb_k_fault_kind { GB_K_FAULT_NONE, GB_K_FAULT_TOKEN, GB_K_FAULT_EXPERT, GB_K_FAULT_SLOT } gb_k_fault_kind;
+typedef struct gb_k_fault {
+    uint32_t kind, row;
+    int32_t value;
+} gb_k_fault;
+
+const char *gb_k_message(void);    /* of the calling thread; "" when nothing failed yet */
+
+/* The rows of a round; a row whose token is -1 is padding: it is computed, but routed nowhere and counted nowhere. */
+typedef struct gb_k_rows {
+    uint32_t n;
+    const int32_t *tokens;         /* [n] */
+    const int32_t *positions;      /* [n] */
+    const int32_t *engines;        /* [n] */
+    const int32_t *first_block;    /* [n] where the KV blocks of the row's sequence begin in blocks */
+    const int32_t *blocks;
+} gb_k_rows;
+
+/* embed.cu: x[row] = table[token], zeros for padding */
+typedef struct gb_k_embed_args {
+    float *x;                      /* [n][hidden] */
+    const uint16_t *table;         /* [vocab][hidden] */
+    const int32_t *tokens;         /* [n] */
+    gb_k_fault *fault;
+    uint32_t n, hidden, vocab;
+} gb_k_embed_args;
+int gb_k_embed(const gb_k_embed_args *a, cudaStream_t stream);
+
+/* compact.cu: out[i] = x[from[i]]; out and x are different memory */
+typedef struct gb_k_compact_args {
+    float *out;                    /* [n][hidden] */
+    const float *x;
+    const int32_t *from;           /* [n] */
+    uint32_t n, hidden;
+} gb_k_compact_args;
+int gb_k_compact(const gb_k_compact_args *a, cudaStream_t stream);
+
+/* norm.cu: x[row] += residual[row] where there is one, then h[i] = x[row] / rms(x[row]) * weight, row = index[i] or i */
+typedef struct gb_k_norm_args {
+    uint16_t *h;                   /* [n][hidden] */
+    float *h32;                    /* [n][hidden] the same before rounding, or NULL */
+    float *x;
+    const float *residual;         /* like x, or NULL */
+    const float *weight;           /* [hidden] */
+    const int32_t *index;          /* [n], distinct, or NULL */
+    uint32_t n, hidden;
+    float epsilon;
+} gb_k_norm_args;
+int gb_k_norm(const gb_k_norm_args *a, cudaStream_t stream);
+
+/* The KV cache of one layer, bfloat16: [engine][block][keys, values][kv_heads][GB_K_BLOCK_TOKENS][head_dim] */
+typedef struct gb_k_kv {
+    uint16_t *memory;
+    uint32_t engines, blocks;      /* blocks of one engine */
+    uint32_t kv_heads, head_dim;
+} gb_k_kv;
+
+/* attention_prepare.cu: q | k | v of each row plus bias; q and k: RMS norm per head, then rotary positions; q as bfloat16 to q,
+   k and v to the KV cache */
+typedef struct gb_k_prepare_args {
+    uint16_t *q;                   /* [n][heads * head_dim] */
+    gb_k_kv kv;
+    const float *qkv;              /* [n][(heads + 2 kv_heads) * head_dim] */
+    const float *bias;             /* [(heads + 2 kv_heads) * head_dim] or NULL */
+    const float *q_norm, *k_norm;  /* [head_dim] */
+    const float *angles;           /* [positions][head_dim / 2][2] cosine and sine */
+    gb_k_rows rows;
+    uint32_t heads, positions;
+    float epsilon;
+} gb_k_prepare_args;
+int gb_k_attention_prepare(const gb_k_prepare_args *a, cudaStream_t stream);
+
+/* Rows row .. row + n - 1 of one sequence at consecutive positions; their query heads of one kv head are the rows of a matrix. */
+typedef struct gb_k_tile {
+    uint32_t row, n, position;     /* position of the first */
+    uint32_t chunk, last_chunk;    /* the chunks it attends to */
+} gb_k_tile;
+
+/* attention_decode.cu: partial results of (tile, chunk) pairs: each tile here has one chunk (chunk == last_chunk).
+   attention_prefill.cu: whole results of tiles. attention_merge.cu: partial results of a tile in the order of chunks.
+   All three give a row the same bits, whatever its tile. head_dim is 32, 64, 96 or 128. */
+typedef struct gb_k_attention_args {
+    uint16_t *out;                 /* [rows][heads * head_dim]; not of decode */
+    float *partial;                /* [tiles][kv_heads][GB_K_TILE_ROWS][head_dim + 2] sums, highest, normaliser; decode only */
+    const uint16_t *q;             /* [rows][heads * head_dim] */
+    gb_k_kv kv;
+    gb_k_rows rows;
+    const gb_k_tile *tiles;        /* [n_tiles] */
+    uint32_t n_tiles, heads, window;    /* window: positions a query sees, 0 = all */
+    float scale;
+} gb_k_attention_args;
+int gb_k_attention_decode(const gb_k_attention_args *a, cudaStream_t stream);
+int gb_k_attention_prefill(const gb_k_attention_args *a, cudaStream_t stream);
+
+/* A decode tile and where its partial results lie, one for each chunk. */
+typedef struct gb_k_merge_tile {
+    uint32_t row, n, first, chunks;
+} gb_k_merge_tile;
+
+typedef struct gb_k_merge_args {
+    uint16_t *out;
+    const float *partial;
+    const gb_k_merge_tile *tiles;    /* [n_tiles] */
+    uint32_t n_tiles, heads, kv_heads, head_dim;
+} gb_k_merge_args;
+int gb_k_attention_merge(const gb_k_merge_args *a, cudaStream_t stream);
+
+/* router.cu: experts, weights = top K of softmax(logits), the lower expert first among equals; weights divided by their sum when
+   normalize. Padding rows get experts -1 and weights 0. */
+typedef struct gb_k_router_args {
+    int32_t *experts;              /* [n][K] */
+    float *weights;                /* [n][K] */
+    const float *logits;           /* [n][E] */
+    const int32_t *tokens;         /* [n], -1 = padding; NULL = none is */
+    uint32_t n, E, K, normalize;
+} gb_k_router_args;
+int gb_k_router(const gb_k_router_args *a, cudaStream_t stream);
+
+/* The tables of one MoE layer on the device (core/flow/placement.h). */
+typedef struct gb_k_map {
+    const int32_t *route;          /* [sources][E] slot */
+    const int32_t *other;          /* [sources][E] second slot or -1 */
+    const uint16_t *other_share;   /* [sources][E] */
+    uint32_t sources, E, ranks, slots;
+} gb_k_map;
+
+/* dispatch.cu: in one pass over the routes, slot and place in the slot's group of each, tokens by source and expert (sent), and
+   by the last block: where each slot's group begins, tokens by rank (received). work must be zero before the first call; each
+   call leaves it zero. */
+typedef struct gb_k_dispatch_args {
+    int32_t *slot_of_route;        /* [n][K] -1 = not routed */
+    uint32_t *place_in_slot;       /* [n][K] any order within a slot */
+    uint32_t *offsets;             /* [slots + 1] */
+    uint32_t *sent;                /* [sources][E] added to */
+    uint32_t *received;            /* [ranks] added to */
+    uint32_t *work;                /* [slots + 1] */
+    const int32_t *experts;        /* [n][K] -1 = not routed */
+    gb_k_map map;
+    gb_k_rows rows;
+    gb_k_fault *fault;
+    uint32_t K;
+} gb_k_dispatch_args;
+int gb_k_dispatch(const gb_k_dispatch_args *a, cudaStream_t stream);
+
+/* permute.cu: grouped[offsets[slot] + place] = h[row] for each route; grouped_of_route says where */
+typedef struct gb_k_permute_args {
+    uint16_t *grouped;             /* [n * K][hidden] */
+    int32_t *grouped_of_route;     /* [n][K] -1 = not routed */
+    const uint16_t *h;             /* [n][hidden] */
+    const int32_t *slot_of_route;
+    const uint32_t *place_in_slot, *offsets;
+    uint32_t n, K, hidden;
+} gb_k_permute_args;
+int gb_k_permute(const gb_k_permute_args *a, cudaStream_t stream);
+
+/* experts.cu. The experts of a layer: equal places, each [2 * width][hidden] (gate, then up) and [hidden][width] (down). */
+typedef struct gb_k_pool {
+    const uint16_t *memory;        /* place 0 */
+    const int32_t *place_of_slot;  /* [slots] -1 = the slot is empty; NULL = slot i is place i */
+    uint32_t places, slots, hidden, width;
+} gb_k_pool;
+
+/* out[row] = silu(gate in[row]) * (up in[row]), or down in[row], with the weights of the row's slot: rows offsets[slot] ..
+   offsets[slot + 1] - 1 */
+typedef struct gb_k_experts_args {
+    uint16_t *out;                 /* gate_up: [rows][width]; down: [rows][hidden] */
+    const uint16_t *in;            /* gate_up: [rows][hidden]; down: [rows][width] */
+    const uint32_t *offsets;       /* [slots + 1] on the device */
+    gb_k_pool pool;
+    gb_k_fault *fault;
+    uint32_t max_rows;             /* offsets[slots] is at most this; chooses tiles and grid, not results */
+    uint32_t processors;           /* of the device */
+} gb_k_experts_args;
+int gb_k_experts_gate_up(const gb_k_experts_args *a, cudaStream_t stream);
+int gb_k_experts_down(const gb_k_experts_args *a, cudaStream_t stream);
+
+/* combine.cu: x[row] += sum over k of weights[row][k] * out[grouped_of_route[row][k]], in the order of k */
+typedef struct gb_k_combine_args {
+    float *x;                      /* [n][hidden] */
+    const uint16_t *out;           /* [n * K][hidden] */
+    const int32_t *grouped_of_route;    /* [n][K] -1 = nothing; NULL: route i is row i */
+    const float *weights;          /* [n][K]; NULL = 1 */
+    uint32_t n, K, hidden;
+} gb_k_combine_args;
+int gb_k_combine(const gb_k_combine_args *a, cudaStream_t stream);
+
+/* argmax.cu: the lowest id among the highest logits; -1 when any is NaN or +inf, or all are -inf */
+typedef struct gb_k_argmax_args {
+    int32_t *out;                  /* [n] */
+    const float *logits;           /* [n][vocab] */
+    uint32_t n, vocab;
+} gb_k_argmax_args;
+int gb_k_argmax(const gb_k_argmax_args *a, cudaStream_t stream);
+
+/* commit.cu: the staged tables of all layers become the live ones */
+typedef struct gb_k_commit_args {
+    int32_t *live;
+    const int32_t *staged;
+    uint32_t words;
+} gb_k_commit_args;
+int gb_k_commit(const gb_k_commit_args *a, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

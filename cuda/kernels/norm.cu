@@ -1,0 +1,45 @@
+/* x += residual where there is one; h = x / sqrt(mean(x^2) + epsilon) * weight, as bfloat16 and, where asked for, float32. One block
+   a row; each thread adds up its own elements, then warps, then warps among each other, always in this order. The row is read
+   twice, the second time from the cache. */
+#include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/number.cuh"
+
+constexpr uint32_t kThreads = 128;
+
+__device__ __forceinline__ float block_sum(float x)
+{
+    GB_SHARED(float, s_sums, [kThreads / 32]);
+    x = gb_warp_sum(x);
+    if (threadIdx.x % 32 == 0) s_sums[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < kThreads / 32; w++) sum += s_sums[w];
+    return sum;
+}
+
+__global__ void __launch_bounds__(kThreads) norm_kernel(gb_k_norm_args a)
+{
+    const size_t row = a.index ? (size_t)a.index[blockIdx.x] : blockIdx.x, out = (size_t)blockIdx.x * a.hidden;
+    float *x = a.x + row * a.hidden, squares = 0;
+    for (uint32_t i = threadIdx.x; i < a.hidden; i += kThreads) {
+        float v = x[i];
+        if (a.residual) x[i] = v += a.residual[row * a.hidden + i];
+        squares = fmaf(v, v, squares);
+    }
+    const float scale = 1.0f / sqrtf(block_sum(squares) / (float)a.hidden + a.epsilon);
+    for (uint32_t i = threadIdx.x; i < a.hidden; i += kThreads) {
+        const float h = x[i] * scale * a.weight[i];
+        a.h[out + i] = (uint16_t)gb_round_bf16(h);
+        if (a.h32) a.h32[out + i] = h;
+    }
+}
+
+extern "C" int gb_k_norm(const gb_k_norm_args *a, cudaStream_t stream)
+{
+    if (a->hidden == 0) return gb_k_fail(GB_EINVAL, "norm: rows without elements");
+    if (a->n == 0) return GB_OK;
+    if (a->n > kGridMax) return gb_k_fail(GB_EINVAL, "norm: %u rows are more than a grid has", a->n);
+    GB_LAUNCH(norm_kernel, a->n, kThreads, 0, stream, *a);
+    return gb_k_launched("norm");
+}

@@ -1,0 +1,42 @@
+/* Numbers on the device: bfloat16 and sums over the lanes of a warp in an order that never changes. */
+#ifndef GB_CUDA_NUMBER_CUH
+#define GB_CUDA_NUMBER_CUH
+
+#include "cuda/kernels/compat.cuh"
+#include "cuda/kernels/kernels.h"
+
+__device__ __forceinline__ float gb_widen(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+/* To nearest, ties to even; NaN stays NaN. */
+__device__ __forceinline__ uint32_t gb_round_bf16(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return u >> 16 | 0x40;
+    return (u + 0x7fffu + (u >> 16 & 1)) >> 16;
+}
+
+__device__ __forceinline__ uint32_t gb_pack_bf16(float low, float high) { return gb_round_bf16(low) | gb_round_bf16(high) << 16; }
+
+__device__ __forceinline__ float gb_warp_sum(float x)
+{
+#pragma unroll
+    for (int step = 16; step; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+__device__ __forceinline__ float gb_warp_max(float x)
+{
+#pragma unroll
+    for (int step = 16; step; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+    return x;
+}
+
+/* The first to come keeps its words. */
+__device__ __forceinline__ void gb_report(gb_k_fault *fault, gb_k_fault_kind kind, uint32_t row, int32_t value)
+{
+    if (atomicCAS(&fault->kind, (uint32_t)GB_K_FAULT_NONE, (uint32_t)kind) != GB_K_FAULT_NONE) return;
+    fault->row = row;
+    fault->value = value;
+}
+
+#endif

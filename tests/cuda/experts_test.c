@@ -1,0 +1,175 @@
+/* The grouped products of experts against float64, and rows against themselves in other company. */
+#include "tests/cuda/device.h"
+
+#include <stdlib.h>
+
+enum { PROCESSORS = 2 };
+
+typedef struct scene {
+    uint32_t hidden, width, slots, places, rows;
+    uint32_t offsets[16];
+    int32_t place_of_slot[16];
+    uint16_t *weights, *in, *gated, *out;
+    gb_k_experts_args args;
+} scene;
+
+static size_t place_elements(const scene *s) { return (size_t)3 * s->width * s->hidden; }
+
+static void make_scene(scene *s, uint32_t hidden, uint32_t width, uint32_t slots, const uint32_t *counts, uint64_t seed)
+{
+    gb_rng rng;
+    gb_rng_init(&rng, seed);
+    *s = (scene){.hidden = hidden, .width = width, .slots = slots, .places = slots + 1};
+    for (uint32_t i = 0; i < slots; i++) {
+        s->place_of_slot[i] = (int32_t)((i + 1) % s->places);
+        s->offsets[i + 1] = s->offsets[i] + counts[i];
+    }
+    s->rows = s->offsets[slots];
+    s->weights = malloc(s->places * place_elements(s) * 2);
+    s->in = malloc((size_t)s->rows * hidden * 2);
+    s->gated = malloc((size_t)s->rows * width * 2);
+    s->out = malloc((size_t)s->rows * hidden * 2);
+    fill_bf16(s->weights, s->places * place_elements(s), 0.2f, &rng);
+    fill_bf16(s->in, (size_t)s->rows * hidden, 1, &rng);
+}
+
+static void run(scene *s)
+{
+    s->args = (gb_k_experts_args){
+        .in = device_copy(s->in, (size_t)s->rows * s->hidden, 2), .out = device_new((size_t)s->rows * s->width, 2),
+        .offsets = device_copy(s->offsets, s->slots + 1, 4), .fault = fault_new(), .max_rows = s->rows, .processors = PROCESSORS,
+        .pool = {device_copy(s->weights, s->places * place_elements(s), 2), device_copy(s->place_of_slot, s->slots, 4), s->places, s->slots, s->hidden,
+                 s->width},
+    };
+    CHECK_EQ(gb_k_experts_gate_up(&s->args, 0), GB_OK);
+    device_read(s->gated, s->args.out, (size_t)s->rows * s->width, 2);
+    s->args.in = s->args.out;
+    s->args.out = device_new((size_t)s->rows * s->hidden, 2);
+    CHECK_EQ(gb_k_experts_down(&s->args, 0), GB_OK);
+    device_read(s->out, s->args.out, (size_t)s->rows * s->hidden, 2);
+}
+
+static void end_scene(scene *s)
+{
+    free(s->weights);
+    free(s->in);
+    free(s->gated);
+    free(s->out);
+    device_free_all();
+}
+
+static double dot(const uint16_t *a, const uint16_t *b, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += (double)gb_bf16_to_f32(a[i]) * gb_bf16_to_f32(b[i]);
+    return sum;
+}
+
+/* Within the rounding of the output. down is given the kernel's own gated values. */
+static void check_scene(const scene *s)
+{
+    for (uint32_t slot = 0; slot < s->slots; slot++)
+        for (uint32_t r = s->offsets[slot]; r < s->offsets[slot + 1]; r++) {
+            const uint16_t *gate = s->weights + (uint32_t)s->place_of_slot[slot] * place_elements(s);
+            const uint16_t *up = gate + (size_t)s->width * s->hidden, *down = up + (size_t)s->width * s->hidden;
+            const uint16_t *in = s->in + (size_t)r * s->hidden, *gated = s->gated + (size_t)r * s->width;
+            for (uint32_t f = 0; f < s->width; f++) {
+                double g = dot(gate + f * s->hidden, in, s->hidden), want = g / (1 + exp(-g)) * dot(up + f * s->hidden, in, s->hidden);
+                CHECK_NEAR(gb_bf16_to_f32(gated[f]), want, 1e-5 + 0.0045 * fabs(want));
+            }
+            for (uint32_t o = 0; o < s->hidden; o++) {
+                double want = dot(down + o * s->width, gated, s->width);
+                CHECK_NEAR(gb_bf16_to_f32(s->out[(size_t)r * s->hidden + o]), want, 1e-5 + 0.0045 * fabs(want));
+            }
+        }
+    CHECK_EQ(fault_read(s->args.fault).kind, GB_K_FAULT_NONE);
+}
+
+static void few_rows_a_slot_agree_with_float64(void)
+{
+    scene s;
+    make_scene(&s, 128, 64, 5, (const uint32_t[]){1, 0, 9, 8, 3}, 1);
+    run(&s);
+    check_scene(&s);
+    end_scene(&s);
+}
+
+static void many_rows_a_slot_agree_with_float64(void)
+{
+    scene s;
+    make_scene(&s, 192, 64, 3, (const uint32_t[]){70, 0, 64}, 2);
+    run(&s);
+    check_scene(&s);
+    end_scene(&s);
+}
+
+static void sizes_that_fill_no_tile_agree_with_float64(void)
+{
+    scene s;
+    make_scene(&s, 72, 40, 2, (const uint32_t[]){2, 5}, 3);
+    run(&s);
+    check_scene(&s);
+    end_scene(&s);
+    make_scene(&s, 8, 24, 1, (const uint32_t[]){33}, 4);
+    run(&s);
+    check_scene(&s);
+    end_scene(&s);
+}
+
+/* Alone, in a small group, in a large one that takes the other tile. */
+static void a_row_has_the_same_bits_in_any_company(void)
+{
+    static const uint32_t companies[][2] = {{1, 0}, {3, 2}, {100, 90}};
+    uint16_t *first = NULL;
+    for (int i = 0; i < 3; i++) {
+        scene s;
+        gb_rng rng;
+        make_scene(&s, 128, 64, 2, companies[i], 5);
+        gb_rng_init(&rng, 6);
+        uint32_t row = companies[i][0] - 1;
+        fill_bf16(s.in + row * s.hidden, s.hidden, 1, &rng);
+        run(&s);
+        if (!first) {
+            first = malloc(s.hidden * 2);
+            memcpy(first, s.out + row * s.hidden, s.hidden * 2);
+        }
+        CHECK(memcmp(first, s.out + row * s.hidden, s.hidden * 2) == 0);
+        end_scene(&s);
+    }
+    free(first);
+}
+
+static void a_slot_without_place_is_a_fault_only_when_rows_go_there(void)
+{
+    scene s;
+    make_scene(&s, 16, 16, 3, (const uint32_t[]){2, 0, 1}, 7);
+    s.place_of_slot[1] = -1;
+    run(&s);
+    CHECK_EQ(fault_read(s.args.fault).kind, GB_K_FAULT_NONE);
+    s.place_of_slot[2] = (int32_t)s.places;
+    run(&s);
+    gb_k_fault fault = fault_read(s.args.fault);
+    CHECK_EQ(fault.kind, GB_K_FAULT_SLOT);
+    CHECK_EQ(fault.value, 2);
+    end_scene(&s);
+}
+
+static void shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work(void)
+{
+    gb_k_experts_args a = {.pool = {.places = 1, .slots = 1, .hidden = 20, .width = 16}, .max_rows = 1, .processors = 1};
+    CHECK_EQ(gb_k_experts_gate_up(&a, 0), GB_EINVAL);
+    CHECK_CONTAINS(gb_k_message(), "20 x 16");
+    a.pool.hidden = 16;
+    a.pool.slots = 2;
+    CHECK_EQ(gb_k_experts_down(&a, 0), GB_EINVAL);
+    CHECK_CONTAINS(gb_k_message(), "2 slots over 1 places");
+    a.pool.slots = 1;
+    a.max_rows = 0;
+    CHECK_EQ(gb_k_experts_gate_up(&a, 0), GB_OK);
+    a.processors = 0;
+    CHECK_EQ(gb_k_experts_down(&a, 0), GB_EINVAL);
+}
+
+TESTS(TEST(few_rows_a_slot_agree_with_float64), TEST(many_rows_a_slot_agree_with_float64), TEST(sizes_that_fill_no_tile_agree_with_float64),
+      TEST(a_row_has_the_same_bits_in_any_company), TEST(a_slot_without_place_is_a_fault_only_when_rows_go_there),
+      TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work))

@@ -44,7 +44,7 @@ static bool call_hook(placing *p, int n_args)
     int type = lua_type(L, -1);
     lua_settop(L, GB_LUA_SLOTS);
     if (type == LUA_TNIL) return true;
-    const char *fills = p->hook == GB_HOOK_SCORE ? "ranks.score[r]" : "out.cost[i] and out.load[e]";
+    const char *fills = p->hook == GB_HOOK_SCORE ? "ranks.score[r]" : "out.cost[i] and out.load[e], or out.expert_of_slot[i],";
     BAD_ANSWER(p, GB_LUA_FAULT_TYPE, "%s returned a %s; it must fill %s and return nothing", gb_hook_name(p->hook), lua_typename(L, type), fills);
     return false;
 }
@@ -112,9 +112,24 @@ static int check_cost(placing *p, const gb_layer *layer, uint32_t index)
     return GB_OK;
 }
 
+/* Slots that were left out are empty. */
+static int slots_answer(placing *p, const gb_layer *layer, uint32_t index)
+{
+    gb_error why = {{0}};
+    uint32_t n = layer->ranks * p->r->slots_per_rank;
+    for (uint32_t i = 0; i < layer->ranks * layer->experts; i++) layer->cost[i] = 0;    /* nothing for the search to gain */
+    for (uint32_t e = 0; e < layer->experts; e++) layer->load[e] = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (isnan(p->r->slots[i])) p->r->slots[i] = -1;
+    p->opinions = true;
+    if (gb_rearrange_take_slots(p->r, index, &why) == GB_OK) return GB_OK;
+    return BAD_ANSWER(p, GB_LUA_FAULT_RANGE, "placement_cost: out.expert_of_slot: %s", why.text);
+}
+
 static int costs_answer(placing *p, const gb_layer *layer, uint32_t index)
 {
-    uint32_t n = layer->ranks * layer->experts, cost = 0, load = 0;
+    uint32_t n = layer->ranks * layer->experts, slots = layer->ranks * p->r->slots_per_rank, cost = 0, load = 0, slot = 0;
+    if (count_unset(p->r->slots, slots, &slot) < slots) return slots_answer(p, layer, index);
     uint32_t no_costs = count_unset(layer->cost, n, &cost), no_loads = count_unset(layer->load, layer->experts, &load);
     if (no_costs == n && no_loads == layer->experts) {
         gb_rearrange_score(p->r, index);
@@ -135,9 +150,12 @@ static void cost_layer(placing *p, uint32_t index)
     gb_lua_vm *vm = p->policy->vm;
     gb_layer *layer = &p->r->solver->layer[index];
     uint32_t n = layer->ranks * layer->experts;
-    gb_cost_table out = {.n = n, .ranks = layer->ranks, .experts = layer->experts, .cost = layer->cost, .load = layer->load};
+    uint32_t slots = layer->ranks * p->r->slots_per_rank;
+    gb_cost_table out = {.n = n, .ranks = layer->ranks, .experts = layer->experts, .slots = slots, .cost = layer->cost, .load = layer->load,
+                         .expert_of_slot = p->r->slots};
     for (uint32_t i = 0; i < n; i++) layer->cost[i] = NAN;
     for (uint32_t e = 0; e < layer->experts; e++) layer->load[e] = NAN;
+    for (uint32_t i = 0; i < slots; i++) p->r->slots[i] = NAN;
     vm->frame.out = &out;
     lua_pushvalue(vm->L, GB_LUA_SLOT_COST);
     lua_pushinteger(vm->L, (lua_Integer)index);

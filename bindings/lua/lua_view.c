@@ -12,6 +12,7 @@ typedef struct column {
 #define EXPERT_COLUMN(name, unit, meaning) {#name, unit, meaning, "expert_rows"},
 #define LINK_COLUMN(name, unit, meaning) {#name, unit, meaning, "link_rows"},
 #define COST_EXPERT_COLUMN(name, unit, meaning) {#name, unit, meaning, "experts"},
+#define COST_SLOT_COLUMN(name, unit, meaning) {#name, unit, meaning, "slots"},
 static const column engine_columns[] = {GB_ENGINE_COLUMNS(COLUMN)};
 static const column request_columns[] = {GB_REQUEST_COLUMNS(SCALAR)};
 static const column queue_columns[] = {GB_QUEUE_COLUMNS(COLUMN)};
@@ -21,14 +22,16 @@ static const column window_columns[] = {
 static const column rank_scalars[] = {GB_RANK_SCALARS(SCALAR)};
 static const column rank_columns[] = {GB_RANK_COLUMNS(COLUMN)};
 static const column cost_scalars[] = {GB_COST_SCALARS(SCALAR)};
-static const column cost_columns[] = {GB_COST_COLUMNS(COLUMN) GB_COST_EXPERT_COLUMNS(COST_EXPERT_COLUMN)};
+static const column cost_columns[] = {
+    GB_COST_COLUMNS(COLUMN) GB_COST_EXPERT_COLUMNS(COST_EXPERT_COLUMN) GB_COST_SLOT_COLUMNS(COST_SLOT_COLUMN)};
 
 #define POINTER_TEXT(name, unit, meaning) "double *" #name "; "
 #define SCALAR_TEXT(name, unit, meaning) "double " #name "; "
 #define WINDOW_TEXT \
     GB_WINDOW_SCALARS(SCALAR_TEXT) GB_WINDOW_COLUMNS(POINTER_TEXT) GB_WINDOW_EXPERT_COLUMNS(POINTER_TEXT) GB_WINDOW_LINK_COLUMNS(POINTER_TEXT)
 #define RANK_TEXT GB_RANK_SCALARS(SCALAR_TEXT) GB_RANK_COLUMNS(POINTER_TEXT)
-#define COST_TEXT GB_COST_SCALARS(SCALAR_TEXT) GB_COST_COLUMNS(POINTER_TEXT) GB_COST_EXPERT_COLUMNS(POINTER_TEXT)
+#define COST_TEXT \
+    GB_COST_SCALARS(SCALAR_TEXT) GB_COST_COLUMNS(POINTER_TEXT) GB_COST_EXPERT_COLUMNS(POINTER_TEXT) GB_COST_SLOT_COLUMNS(POINTER_TEXT)
 
 /* table.h and gb_lua_frame, as FFI declarations; the prelude compares their sizes with C's. */
 static const char layout[] =

@@ -335,4 +335,4 @@ insert(rank_scalars, "n")
 return row_view("request", host.request), table_view("engines", host.engines, { "n", "next" }),
     table_view("queue", host.queue, { "n", "engine" }, { key = true }), window,
     table_view("ranks", host.ranks, rank_scalars, { score = true }, { window = window }),
-    table_view("out", host.out, names_of(host.out_scalars), { cost = true, load = true }), environment, check
+    table_view("out", host.out, names_of(host.out_scalars), { cost = true, load = true, expert_of_slot = true }), environment, check

@@ -79,14 +79,18 @@
     X(traffic, "mean experts", "the expert's tokens times what they cost on the rank, over the tokens of a mean expert") \
     X(score, "any", "written by score_expert; the lowest takes the expert")
 
-/* What placement_cost fills for one layer; all of it can be written, and read back. */
+/* What placement_cost fills for one layer; all of it can be written, and read back: numbers for the search, or whole slots. */
 #define GB_COST_SCALARS(X) \
     X(n, "rows", "ranks * experts") \
     X(ranks, "ranks", "ranks that hold the experts") \
-    X(experts, "experts", "experts of the layer")
+    X(experts, "experts", "experts of the layer") \
+    X(slots, "slots", "places for experts: ranks times the slots of a rank, which are neighbours")
 /* n rows, at rank * experts + expert */
 #define GB_COST_COLUMNS(X) X(cost, "any", "written by placement_cost: what the expert costs on the rank")
 /* experts rows, at expert */
 #define GB_COST_EXPERT_COLUMNS(X) X(load, "mean experts", "written by placement_cost: the expert's share in the load of its rank")
+/* slots rows, at slot */
+#define GB_COST_SLOT_COLUMNS(X) \
+    X(expert_of_slot, "expert", "written by placement_cost instead of cost and load: what lives there, -1 = nothing; no search follows")
 
 #endif

@@ -48,6 +48,7 @@ typedef struct gb_cost_table {
     GB_COST_SCALARS(GB_COLUMN_SCALAR)
     GB_COST_COLUMNS(GB_COLUMN_POINTER)           /* [n] */
     GB_COST_EXPERT_COLUMNS(GB_COLUMN_POINTER)    /* [experts] */
+    GB_COST_SLOT_COLUMNS(GB_COLUMN_POINTER)      /* [slots] */
 } gb_cost_table;
 
 typedef struct gb_tables {

@@ -35,6 +35,7 @@ static void make_placement_tables(void)
 #define ROW_OUT(name, unit, meaning) add_row("out", #name, "", unit, meaning);
 #define ROW_COST(name, unit, meaning) add_row("out", #name, "[rank * out.experts + expert]", unit, meaning);
 #define ROW_LOAD(name, unit, meaning) add_row("out", #name, "[expert]", unit, meaning);
+#define ROW_SLOT(name, unit, meaning) add_row("out", #name, "[slot]", unit, meaning);
     add("\n| window: numbers, and columns of three lengths | unit | meaning |\n|---|---|---|\n");
     GB_WINDOW_SCALARS(ROW_WINDOW)
     GB_WINDOW_COLUMNS(ROW_TOKENS)
@@ -47,6 +48,7 @@ static void make_placement_tables(void)
     GB_COST_SCALARS(ROW_OUT)
     GB_COST_COLUMNS(ROW_COST)
     GB_COST_EXPERT_COLUMNS(ROW_LOAD)
+    GB_COST_SLOT_COLUMNS(ROW_SLOT)
 }
 
 static void make_tables(void)

@@ -182,6 +182,23 @@ static void a_layer_without_an_opinion_gets_the_built_in_numbers(void)
     tear_down();
 }
 
+static void placement_cost_may_give_the_slots_themselves(void)
+{
+    set_up();
+    gb_lua_policy *policy = load(COST("if layer ~= 1 then return end\nfor i = 0, out.slots - 1 do out.expert_of_slot[i] = out.slots - 1 - i end"));
+    CHECK_EQ(place(policy, GB_HOOK_COST), 0);
+    gb_rearrange_search(&r);
+    int32_t ours[LAYERS * EXPERTS];
+    memcpy(ours, r.rank_of, sizeof ours);
+    for (int e = 0; e < EXPERTS; e++) CHECK_EQ(ours[EXPERTS + e], (EXPERTS - 1 - e) / (EXPERTS / RANKS));
+    pose(1);
+    gb_rearrange_built_in(&r);    /* the other layers as if nobody had said anything */
+    CHECK(memcmp(ours, r.rank_of, EXPERTS * sizeof *ours) == 0);
+    CHECK(memcmp(ours + 2 * EXPERTS, r.rank_of + 2 * EXPERTS, EXPERTS * sizeof *ours) == 0);
+    gb_lua_policy_free(policy);
+    tear_down();
+}
+
 static void every_bad_answer_is_a_fault_with_its_sentence(void)
 {
     static const struct {
@@ -200,7 +217,7 @@ static void every_bad_answer_is_a_fault_with_its_sentence(void)
         {GB_HOOK_SCORE, SCORE(LATE "return ranks.laod[0]"), "ranks has no column \"laod\"; did you mean load?", GB_LUA_FAULT_ERROR},
         {GB_HOOK_SCORE, SCORE(LATE "while true do end"), "time budget exceeded: score_expert may use 20 ms of CPU time", GB_LUA_FAULT_TIME},
         {GB_HOOK_SCORE, SCORE(LATE FILL_SCORES "for i = 1, 1e7 do local x = i end"), "time budget exceeded", GB_LUA_FAULT_TIME},
-        {GB_HOOK_COST, COST(LATE FILL_COSTS "return out"), "placement_cost returned a userdata; it must fill out.cost[i] and out.load[e]", GB_LUA_FAULT_TYPE},
+        {GB_HOOK_COST, COST(LATE FILL_COSTS "return out"), "placement_cost returned a userdata; it must fill out.cost[i] and out.load[e], or out.expert_of_slot[i], and return nothing", GB_LUA_FAULT_TYPE},
         {GB_HOOK_COST, COST(LATE "for i = 0, out.n - 2 do out.cost[i] = 1 end"), "placement_cost left 1 of 32 costs of layer 0 unset, the first of them out.cost[31]", GB_LUA_FAULT_NAN},
         {GB_HOOK_COST, COST(LATE "for i = 0, out.n - 1 do out.cost[i] = 1 end"), "placement_cost left 8 of 8 loads of layer 0 unset, the first of them out.load[0]", GB_LUA_FAULT_NAN},
         {GB_HOOK_COST, COST(LATE FILL_COSTS "out.load[2] = -1"), "placement_cost: out.load[2] = -1 in layer 0; loads are 0 to 1e+06", GB_LUA_FAULT_RANGE},
@@ -208,6 +225,10 @@ static void every_bad_answer_is_a_fault_with_its_sentence(void)
         {GB_HOOK_COST, COST(LATE "out.load[1] = 0/0"), "mine.lua:3: out.load[1] = nan: a load must be a finite number", GB_LUA_FAULT_NAN},
         {GB_HOOK_COST, COST(LATE "return window.link_cost[8]"), "window.link_cost[8]: index out of range 0..7", GB_LUA_FAULT_ERROR},
         {GB_HOOK_COST, COST(LATE "return window.home[24]"), "window.home[24]: index out of range 0..23", GB_LUA_FAULT_ERROR},
+        {GB_HOOK_COST, COST(LATE "for i = 0, out.slots - 1 do out.expert_of_slot[i] = 7 - i end out.expert_of_slot[3] = 8"),
+         "placement_cost: out.expert_of_slot: slot 3 of layer 0 holds 8; experts are 0..7, and -1 is none", GB_LUA_FAULT_RANGE},
+        {GB_HOOK_COST, COST(LATE "out.expert_of_slot[0] = 5"), "expert_of_slot: expert 0 of layer 0 lives nowhere", GB_LUA_FAULT_RANGE},
+        {GB_HOOK_COST, COST(LATE "out.expert_of_slot[8] = 0"), "out.expert_of_slot[8]: index out of range 0..7", GB_LUA_FAULT_ERROR},
         {GB_HOOK_COST, COST(LATE "out.n = 3"), "out is read-only", GB_LUA_FAULT_ERROR},
     };
     set_up();
@@ -394,7 +415,8 @@ static void one_script_places_at_a_time_and_a_rollback_brings_the_other_back(voi
 
 TESTS(TEST(a_script_that_says_what_the_paper_says_places_as_the_built_in_greedy), TEST(score_expert_sees_the_ranks_as_they_fill),
       TEST(full_ranks_need_no_score_and_no_score_at_all_is_no_opinion), TEST(placement_cost_gives_the_numbers_that_the_search_works_on),
-      TEST(a_layer_without_an_opinion_gets_the_built_in_numbers), TEST(every_bad_answer_is_a_fault_with_its_sentence),
+      TEST(a_layer_without_an_opinion_gets_the_built_in_numbers), TEST(placement_cost_may_give_the_slots_themselves),
+      TEST(every_bad_answer_is_a_fault_with_its_sentence),
       TEST(views_show_nothing_after_the_decision), TEST(without_a_script_the_built_in_places),
       TEST(a_fault_is_answered_by_the_built_in_and_three_of_them_are_a_quarantine), TEST(a_script_out_of_time_is_quarantined_at_once),
       TEST(a_fault_leaves_a_snapshot_that_fails_again_elsewhere), TEST(snapshots_of_windows_that_make_no_sense_are_refused),

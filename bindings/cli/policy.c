@@ -11,7 +11,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, hook, STRING, "", 0, 0, "HOOK", "only this hook, as policy status lists them (default: all that the policy has)"),
     GB_FLAG(gb_policy_flags, expected_generation, INT, "0", 0, 9007199254740992.0, "N",
             "change nothing unless the server is at this generation, as policy status says it"),
-    GB_FLAG(gb_policy_flags, name, STRING, "", 0, 0, "NAME", "load: a name other than the file's own"),
+    GB_FLAG(gb_policy_flags, name, STRING, "", 0, 0, "NAME", "load: a name other than the file's own; check -: how errors name it"),
     GB_FLAG(gb_policy_flags, activate, BOOL, "false", 0, 0, "", "load: let the new version decide at once"),
     GB_FLAG(gb_policy_flags, force, BOOL, "false", 0, 0, "",
             "activate, load --activate: also a quarantined script, and without the state of the one before"),
@@ -21,6 +21,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, fault, INT, "0", 0, 9007199254740992.0, "SEQ", "log: only this fault, in full"),
     GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
     GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
+    GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
     GB_REMOTE_FLAGS(gb_policy_flags),
 };
@@ -28,11 +29,12 @@ static const gb_flag flags[] = {
 static int check(const gb_args *args)
 {
     const gb_policy_flags *f = args->values;
-    return *f->replay ? gb_policy_replay(f->replay, args->words[1], f->json) : gb_policy_check(args->words[1], f->json);
+    if (*f->replay) return gb_policy_replay(f->replay, args->words[1], f->json);
+    return gb_policy_check(args->words[1], *f->name ? f->name : "standard input", *f->on ? f->on : NULL, f->json);
 }
 
 static const gb_policy_verb verbs[] = {
-    {"check", "FILE", "all that can be said of a policy without a server", 1, NULL, check},
+    {"check", "FILE", "all that can be said of a policy without a server; - reads standard input", 1, NULL, check},
     {"list", "", "every version: state, calls, faults; * marks the hooks it decides", 0, gb_policy_list, NULL},
     {"status", "", "who decides each hook, with params and faults", 0, gb_policy_status, NULL},
     {"get", "VERSION|NAME", "the source of a version", 1, gb_policy_get, NULL},

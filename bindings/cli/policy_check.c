@@ -1,83 +1,108 @@
 #include "bindings/cli/policy_check.h"
 
-#include <jansson.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "bindings/cli/command.h"
-#include "bindings/lua/lua_desk.h"
-#include "bindings/lua/lua_globals.h"
+#include "bindings/cli/policy_tables.h"
+#include "bindings/lua/embedded.h"
+#include "bindings/lua/lua_file.h"
+#include "bindings/lua/lua_host.h"
+#include "core/base/assert.h"
 
 enum {
-    DECISIONS = 400,     /* timed, on each kind of table */
-    WARM_UP = 200,       /* before: the JIT has compiled */
-    TRIES = 32,          /* looked at for memory */
+    DECISIONS = 400,        /* timed, on each kind of table */
+    WARM_UP = 200,          /* before: the JIT has compiled */
+    WINDOWS = 40,           /* shown, of each size */
+    TRIES = 32,             /* of each snapshot, and of a table looked at for memory */
+    PLACE_TRIES = 8,        /* of a placement: each is many calls of its hook */
+    PLACE_WARM_UP = 4096,   /* experts placed before */
+    FAULTS_ENOUGH = 5,      /* on one kind of table: the rest would fail as well, and each may use up its budget */
+    CALLS_MAX = 4096,       /* timed for one outcome */
     WAITING_MAX = 1024,
+    SMOKE_ENGINES = 8,
     SEED = 1,
+    SIZES = 3,
 };
 
-typedef enum shape { IDLE, BUSY, SKEWED, STALE, SHAPES } shape;
-static const char *const shape_names[] = {"idle", "busy", "skewed", "stale traces"};
-static const uint32_t engine_counts[] = {1, 8, 512}, queue_lengths[] = {0, 1, WAITING_MAX};
-enum { SIZES = 3 };
+static const uint32_t engine_counts[SIZES] = {1, 8, 512}, queue_lengths[SIZES] = {0, 1, WAITING_MAX};
+const double gb_check_share_limits[GB_CHECK_SHARES - 1] = {0.001, 0.01, 0.1, 0.5, 1};
 
-/* ---- made-up tables ---- */
+/* ---- one call ---- */
 
-static double load_of(gb_rng *rng, shape kind, uint32_t engine)
+static double now_us(clockid_t clock)
 {
-    if (kind == IDLE) return 0;
-    if (kind == SKEWED) return engine == 0 ? 0.99 : 0.05 * gb_rng_uniform(rng);
-    return gb_rng_uniform(rng);
+    struct timespec t = {0};
+    clock_gettime(clock, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }
 
-static void fill_engines(gb_tables *t, gb_rng *rng, shape kind)
-{
-    gb_engine_table *e = &t->engines;
-    e->next = (uint32_t)gb_rng_below(rng, e->n);
-    for (uint32_t i = 0; i < e->n; i++) {
-        double load = load_of(rng, kind, i);
-        e->running_prefill_tokens[i] = floor(load * 8192);
-        e->waiting_prefill_tokens[i] = floor(load * 65536);
-        e->pending_tokens[i] = floor(load * 2048);
-        e->kv_used_ratio[i] = load;
-        e->pending[i] = floor(load * 8);
-        e->kv_used_tokens[i] = floor(load * 100000);
-        e->kv_free_tokens[i] = floor((1 - load) * 100000);
-        e->moe_pressure[i] = 0.5 + load;
-        e->running[i] = floor(load * 64);
-        e->waiting[i] = floor(load * 256);
-        e->oldest_wait_ns[i] = floor(load * 6e9);
-        e->age_ns[i] = kind == STALE ? 5e9 : 1e6;
-        e->valid[i] = kind != STALE || gb_rng_below(rng, 2);
-        e->healthy[i] = 1;
-    }
-    t->request = (gb_request_row){.prompt_tokens = (double)(1 + gb_rng_below(rng, 8192)), .max_tokens = 100, .deadline_ns = INFINITY};
-}
-
-static void fill_queue(gb_queue_table *q, gb_rng *rng)
-{
-    for (uint32_t i = 0; i < q->n; i++) {
-        q->prompt_tokens[i] = q->prefill_tokens[i] = (double)(1 + gb_rng_below(rng, 8192));
-        q->max_tokens[i] = (double)(1 + gb_rng_below(rng, 2048));
-        q->wait_ns[i] = (double)gb_rng_below(rng, gb_seconds(10));
-        q->priority[i] = (double)gb_rng_below(rng, 3);
-        q->deadline_ns[i] = INFINITY;
-        q->promoted[i] = q->wait_ns[i] > 5e9;
-    }
-}
-
-/* ---- one kind of table ---- */
-
-typedef struct outcome {
+/* A kind of table and what decides it. */
+typedef struct trial {
+    gb_lua_desk *desk;
     gb_hook hook;
-    char tables[48];
-    double p50_us, p99_us;
-    uint32_t nils, faults;
-    size_t allocated_bytes;    /* of a middling decision */
-    char fault[GB_LUA_FAULT_BYTES];
-} outcome;
+    gb_policy_shape shape;
+    gb_tables *tables;
+    gb_window_table window;
+    gb_rng rng;
+    gb_error fault;
+    int (*call)(struct trial *t);    /* GB_POLICY_* or more */
+} trial;
+
+static int call_select(trial *t)
+{
+    const gb_policy *policy = gb_lua_desk_policy(t->desk);
+    return policy->select_engine(policy->self, &t->tables->request, &t->tables->engines, gb_seconds(1));
+}
+
+static int call_order(trial *t)
+{
+    const gb_policy *policy = gb_lua_desk_policy(t->desk);
+    return policy->order_queue(policy->self, &t->tables->queue, gb_seconds(1));
+}
+
+static int call_window(trial *t)
+{
+    t->window.id++;
+    return gb_lua_desk_window(t->desk, &t->window, gb_seconds(1), &t->fault) ? GB_POLICY_FAULT : GB_OK;
+}
+
+static void refill(trial *t)
+{
+    if (t->call == call_select) gb_policy_fill_engines(t->tables, &t->rng, t->shape);
+    else if (t->call == call_order) gb_policy_fill_queue(&t->tables->queue, &t->rng);
+}
+
+/* The thread's clock counts its own system call; the one on the wall counts other processes. Neither counts too little. */
+static double timed_call(trial *t, int *answer)
+{
+    double cpu = now_us(CLOCK_THREAD_CPUTIME_ID), wall = now_us(CLOCK_MONOTONIC);
+    *answer = t->call(t);
+    wall = now_us(CLOCK_MONOTONIC) - wall;
+    cpu = now_us(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    return cpu < wall ? cpu : wall;
+}
+
+/* ---- outcomes ---- */
+
+static double samples[CALLS_MAX];
+
+static void count_answer(gb_check_outcome *o, double us, int answer, const char *fault)
+{
+    uint32_t share = 0;
+    while (share < GB_CHECK_SHARES - 1 && us > gb_check_share_limits[share] * o->budget_us) share++;
+    o->shares[share]++;
+    if (o->calls < CALLS_MAX) samples[o->calls] = us;
+    o->calls++;
+    if (answer == GB_POLICY_NIL) o->nils++;
+    if (answer != GB_POLICY_FAULT) return;
+    if (!o->faults++) snprintf(o->fault, sizeof o->fault, "%.*s", GB_LUA_FAULT_BYTES - 1, fault);
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -85,189 +110,306 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double now_us(void)
+static void sum_up(gb_check_outcome *o)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+    uint32_t n = o->calls < CALLS_MAX ? o->calls : CALLS_MAX;
+    if (n == 0) return;
+    qsort(samples, n, sizeof *samples, ascending);
+    o->p50_us = samples[n / 2];
+    o->p99_us = samples[n * 99 / 100];
+    o->max_us = samples[n - 1];
 }
 
-static int decide(const gb_policy *policy, gb_hook hook, gb_tables *t)
+static gb_check_outcome *add_outcome(gb_check *c, const char *call, gb_time budget)
 {
-    if (hook == GB_HOOK_SELECT) return policy->select_engine(policy->self, &t->request, &t->engines, gb_seconds(1));
-    return policy->order_queue(policy->self, &t->queue, gb_seconds(1));
+    GB_ASSERT(c->n < GB_CHECK_OUTCOMES_MAX);
+    gb_check_outcome *o = &c->outcomes[c->n++];
+    *o = (gb_check_outcome){.call = call, .budget_us = (double)budget / 1e3};
+    return o;
 }
 
-static void fill(gb_tables *t, gb_rng *rng, gb_hook hook, shape kind)
+static void time_calls(gb_check_outcome *o, trial *t, int warm_up, int calls)
 {
-    if (hook == GB_HOOK_SELECT) fill_engines(t, rng, kind);
-    else fill_queue(&t->queue, rng);
-}
-
-static void time_decisions(outcome *o, const gb_lua_desk *desk, gb_tables *t, gb_rng *rng, shape kind)
-{
-    const gb_policy *policy = gb_lua_desk_policy(desk);
-    double us[DECISIONS];
-    for (int i = -WARM_UP; i < DECISIONS; i++) {
-        fill(t, rng, o->hook, kind);
-        double start = now_us();
-        int answer = decide(policy, o->hook, t);
-        if (i >= 0) us[i] = now_us() - start;
-        if (answer == GB_POLICY_NIL) o->nils++;
-        if (answer != GB_POLICY_FAULT) continue;
-        if (!o->faults++) snprintf(o->fault, sizeof o->fault, "%s", gb_lua_desk_fault(desk));
+    int answer;
+    for (int i = 0; i < warm_up + calls && o->faults < FAULTS_ENOUGH; i++) {
+        refill(t);
+        double us = timed_call(t, &answer);
+        if (i >= warm_up || answer == GB_POLICY_FAULT) count_answer(o, us, answer, t->fault.text[0] ? t->fault.text : gb_lua_desk_fault(t->desk));
     }
-    qsort(us, DECISIONS, sizeof *us, ascending);
-    o->p50_us = us[DECISIONS / 2];
-    o->p99_us = us[DECISIONS * 99 / 100];
+    sum_up(o);
 }
 
-static int weigh_decisions(outcome *o, gb_lua_desk *desk, const gb_tables *t)
+/* ---- snapshots ---- */
+
+static bool places_experts(const gb_lua_snapshot *s) { return s->hook == GB_HOOK_SCORE || s->hook == GB_HOOK_COST; }
+
+static int warm_up_of(const gb_lua_snapshot *s)
 {
-    double bytes[TRIES];
+    return places_experts(s) ? 1 + PLACE_WARM_UP / (int)s->rearrangement.window.expert_rows : WARM_UP;
+}
+
+/* Decides it again and again; returns the bytes that a middling decision makes. What is not compiled yet makes more. */
+static size_t try_snapshot(gb_check_outcome *o, gb_lua_desk *desk, gb_lua_snapshot *snapshot)
+{
+    double bytes[TRIES] = {0};
+    int tries = places_experts(snapshot) ? PLACE_TRIES : TRIES;
+    for (int i = -warm_up_of(snapshot); i < tries && o->faults < FAULTS_ENOUGH; i++) {
+        gb_lua_trial tried;
+        gb_lua_desk_try(desk, snapshot, &tried);
+        if (i >= 0 || tried.answer == GB_POLICY_FAULT) count_answer(o, (double)tried.cpu_ns / 1e3, tried.answer, tried.fault);
+        if (i >= 0) bytes[i] = (double)tried.allocated_bytes;
+    }
+    qsort(bytes, (size_t)tries, sizeof *bytes, ascending);
+    return (size_t)bytes[tries / 2];
+}
+
+static int weigh(gb_check_outcome *o, trial *t)
+{
+    gb_check_outcome unused = {.budget_us = o->budget_us};
     gb_lua_snapshot *snapshot;
-    gb_lua_trial trial;
-    int status = gb_lua_snapshot_take(&snapshot, o->hook, &t->request, &t->engines, &t->queue, gb_seconds(1));
+    int status = gb_lua_snapshot_take(&snapshot, t->hook, &t->tables->request, &t->tables->engines, &t->tables->queue, gb_seconds(1));
     if (status) return status;
-    for (int i = 0; i < TRIES; i++) {
-        gb_lua_desk_try(desk, snapshot, &trial);
-        bytes[i] = (double)trial.allocated_bytes;
-    }
+    o->allocated_bytes = try_snapshot(&unused, t->desk, snapshot);
     gb_lua_snapshot_free(snapshot);
-    qsort(bytes, TRIES, sizeof *bytes, ascending);
-    o->allocated_bytes = (size_t)bytes[TRIES / 2];
     return GB_OK;
 }
 
-/* ---- the whole check ---- */
+typedef struct recording {
+    const char *name;         /* "shipped", "recorded" */
+    const char *source;       /* how errors name the text */
+    const char *text;         /* one snapshot a line */
+    size_t bytes;
+} recording;
 
-typedef struct check {
-    const char *path;
-    char name[256];
-    gb_error refusal;
-    bool hooks[GB_HOOKS];
-    gb_lua_global globals[GB_LUA_GLOBALS_MAX];
-    uint32_t n_globals, n;
-    outcome outcomes[SIZES * SHAPES + SIZES];
-} check;
-
-static int run_tables(check *c, gb_lua_desk *desk, gb_hook hook, shape kind, uint32_t engines, uint32_t waiting)
+static int read_line(gb_lua_snapshot **out, const recording *from, const char *line, size_t bytes, uint32_t number, gb_error *err)
 {
-    outcome *o = &c->outcomes[c->n++];
+    char what[300];
+    snprintf(what, sizeof what, "%s:%u", from->source, number);
+    return gb_lua_snapshot_read(out, what, line, bytes, err);
+}
+
+/* Every line that is of this hook. */
+static int try_recording(gb_check *c, gb_lua_desk *desk, gb_hook hook, const recording *from, gb_error *err)
+{
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), gb_lua_desk_budget(hook));
+    uint32_t n = 0, number = 0;
+    for (const char *line = from->text, *end = line + from->bytes; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        size_t bytes = (size_t)((stop ? stop : end) - line);
+        gb_lua_snapshot *snapshot = NULL;
+        number++;
+        int status = bytes ? read_line(&snapshot, from, line, bytes, number, err) : GB_OK;
+        if (status) return status;
+        if (snapshot && snapshot->hook == hook) {
+            size_t made = try_snapshot(o, desk, snapshot);
+            if (made > o->allocated_bytes) o->allocated_bytes = made;
+            n++;
+        }
+        gb_lua_snapshot_free(snapshot);
+        line += bytes + 1;
+    }
+    snprintf(o->tables, sizeof o->tables, "%u %s snapshot%s", n, from->name, n == 1 ? "" : "s");
+    sum_up(o);
+    if (n == 0) c->n--;
+    return GB_OK;
+}
+
+static int try_recordings(gb_check *c, gb_lua_desk *desk, const recording *recorded, gb_error *err)
+{
+    const gb_embedded_file *shipped = gb_embedded_find("lua/snapshots/shipped.jsonl");
+    GB_ASSERT(shipped);
+    recording smoke = {"shipped", shipped->name, shipped->data, shipped->bytes};
+    int status = GB_OK;
+    for (int hook = 0; hook < GB_HOOKS && !status; hook++) {
+        if (!gb_lua_desk_has(desk, (gb_hook)hook)) continue;
+        status = try_recording(c, desk, (gb_hook)hook, &smoke, err);
+        if (!status && recorded->text) status = try_recording(c, desk, (gb_hook)hook, recorded, err);
+    }
+    return status;
+}
+
+/* ---- made-up tables ---- */
+
+static int run_tables(gb_check *c, trial t, uint32_t engines, uint32_t waiting)
+{
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(t.hook), gb_lua_desk_budget(t.hook));
     gb_arena arena;
     gb_tables tables;
-    gb_rng rng;
-    *o = (outcome){.hook = hook};
-    if (hook == GB_HOOK_SELECT) snprintf(o->tables, sizeof o->tables, "%u engine%s, %s", engines, engines == 1 ? "" : "s", shape_names[kind]);
+    if (t.hook == GB_HOOK_SELECT)
+        snprintf(o->tables, sizeof o->tables, "%u engine%s, %s", engines, engines == 1 ? "" : "s", gb_policy_shape_name(t.shape));
     else snprintf(o->tables, sizeof o->tables, "%u waiting", waiting);
-    gb_rng_init(&rng, SEED);
+    gb_rng_init(&t.rng, SEED);
     gb_arena_init(&arena);
     int status = gb_tables_init(&tables, &arena, engines, WAITING_MAX);
     tables.queue.n = waiting;
-    if (!status) time_decisions(o, desk, &tables, &rng, kind);
-    if (!status) status = weigh_decisions(o, desk, &tables);
+    t.tables = &tables;
+    t.call = t.hook == GB_HOOK_SELECT ? call_select : call_order;
+    if (!status) time_calls(o, &t, WARM_UP, DECISIONS);
+    if (!status && !o->faults) status = weigh(o, &t);
     gb_arena_deinit(&arena);
     return status;
 }
 
-static int run_size(check *c, uint32_t i, gb_error *err)
+static void describe(char *out, size_t capacity, const gb_policy_sizes *s)
 {
-    gb_lua_desk *desk;
-    int status = gb_lua_desk_open_file(&desk, c->path, engine_counts[i], err);
+    snprintf(out, capacity, "%u layers, %u engines, %u experts, %u ranks", s->layers, s->sources, s->experts, s->ranks);
+}
+
+static int run_window(gb_check *c, gb_lua_desk *desk, gb_policy_scene *scene, const gb_policy_sizes *sizes)
+{
+    gb_check_outcome *o = add_outcome(c, "on_window", gb_lua_desk_window_budget());
+    trial t = {.desk = desk, .call = call_window, .window = scene->rearrangement.window};
+    t.window.duration_ns = 1e9;
+    describe(o->tables, sizeof o->tables, sizes);
+    time_calls(o, &t, 0, WINDOWS);
+    return GB_OK;
+}
+
+/* What the script does of a rearrangement, greedy rule included; the search that follows placement_cost is not its cost. */
+static int run_placement(gb_check *c, gb_lua_desk *desk, gb_hook hook, gb_policy_scene *scene, const gb_policy_sizes *sizes)
+{
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), gb_lua_desk_budget(hook));
+    gb_lua_snapshot *snapshot;
+    int status = gb_lua_snapshot_take_placement(&snapshot, hook, &scene->rearrangement, gb_seconds(1));
     if (status) return status;
-    const gb_policy *policy = gb_lua_desk_policy(desk);
-    snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(desk));
-    for (int h = 0; h < GB_HOOKS; h++) c->hooks[h] = gb_lua_desk_has(desk, (gb_hook)h);
-    for (shape kind = IDLE; kind < SHAPES && policy->select_engine && !status; kind++)
-        status = run_tables(c, desk, GB_HOOK_SELECT, kind, engine_counts[i], 0);
-    if (policy->order_queue && !status) status = run_tables(c, desk, GB_HOOK_ORDER, IDLE, engine_counts[i], queue_lengths[i]);
-    gb_lua_desk_close(desk);
-    return status ? gb_fail(err, status, "out of memory for made-up tables") : GB_OK;
+    describe(o->tables, sizeof o->tables, sizes);
+    o->allocated_bytes = try_snapshot(o, desk, snapshot);
+    sum_up(o);
+    gb_lua_snapshot_free(snapshot);
+    return GB_OK;
 }
 
-static void run_check(check *c)
+static int run_scene(gb_check *c, gb_lua_desk *desk, const gb_policy_sizes *sizes, gb_error *err)
 {
-    gb_error err = {{0}};
-    int status = gb_lua_globals_find(c->globals, &c->n_globals, c->path, &err);
-    for (uint32_t i = 0; i < SIZES && !status; i++) status = run_size(c, i, &err);
-    if (status) c->refusal = err;
+    gb_arena arena;
+    gb_policy_scene scene;
+    gb_rng rng;
+    gb_rng_init(&rng, SEED);
+    gb_arena_init(&arena);
+    int status = gb_policy_make_scene(&scene, &arena, &rng, sizes, err);
+    if (!status && gb_lua_desk_has(desk, GB_HOOK_SCORE)) status = run_placement(c, desk, GB_HOOK_SCORE, &scene, sizes);
+    if (!status && gb_lua_desk_has(desk, GB_HOOK_COST)) status = run_placement(c, desk, GB_HOOK_COST, &scene, sizes);
+    if (!status && gb_lua_desk_wants_windows(desk)) status = run_window(c, desk, &scene, sizes);
+    gb_arena_deinit(&arena);
+    return status;
 }
 
-static bool is_good(const check *c)
+static int run_hooks(gb_check *c, gb_lua_desk *desk, uint32_t size)
+{
+    const gb_policy *policy = gb_lua_desk_policy(desk);
+    trial t = {.desk = desk, .hook = GB_HOOK_SELECT};
+    int status = GB_OK;
+    for (t.shape = GB_SHAPE_IDLE; t.shape < GB_SHAPES && policy->select_engine && !status; t.shape++)
+        status = run_tables(c, t, engine_counts[size], 0);
+    t.hook = GB_HOOK_ORDER;
+    if (policy->order_queue && !status) status = run_tables(c, t, engine_counts[size], queue_lengths[size]);
+    return status;
+}
+
+static int run_scenes(gb_check *c, gb_lua_desk *desk, gb_error *err)
+{
+    static const gb_policy_sizes sizes[SIZES] = {{2, 1, 8, 2}, {48, 4, 128, 16}, {48, 8, 128, 64}};
+    int status = GB_OK;
+    for (int i = 0; i < SIZES && !status; i++) status = run_scene(c, desk, &sizes[i], err);
+    return status;
+}
+
+/* ---- state ---- */
+
+static void add_carry(gb_check *c, const char *call, const gb_lua_handover *h, uint64_t cpu_ns, const char *fault)
+{
+    gb_check_outcome *o = add_outcome(c, call, gb_lua_desk_carry_budget());
+    snprintf(o->tables, sizeof o->tables, h->exported ? "%zu bytes of state" : "no state", h->bytes);
+    count_answer(o, (double)cpu_ns / 1e3, fault ? GB_POLICY_FAULT : GB_OK, fault);
+    sum_up(o);
+}
+
+/* From the script as the decisions left it to a fresh one. */
+static void run_carry(gb_check *c, gb_lua_desk *used, gb_lua_desk *fresh)
+{
+    gb_lua_handover h;
+    gb_error err = {{0}};
+    bool failed = gb_lua_desk_hand_over(used, fresh, &h, &err) != GB_OK, at_import = failed && h.import_ns > 0;
+    if (h.exports || (failed && !at_import)) add_carry(c, "export", &h, h.export_ns, failed && !at_import ? err.text : NULL);
+    if (h.imports && h.exported && h.import_ns > 0) add_carry(c, "import", &h, h.import_ns, at_import ? err.text : NULL);
+}
+
+/* ---- the whole check ---- */
+
+static int open_desk(gb_check *c, gb_lua_desk **desk, const gb_lua_text *text, uint32_t engines)
+{
+    int status = gb_lua_desk_open(desk, c->label, text->data, text->bytes, engines, &c->refusal);
+    if (!status) snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(*desk));
+    return status;
+}
+
+/* Returns a status only when the check itself cannot go on; a refusal is in c. */
+static int run_smoke(gb_check *c, const gb_lua_text *text, const recording *recorded, gb_error *err)
+{
+    gb_lua_desk *desk = NULL, *fresh = NULL;
+    int status = GB_OK;
+    if (open_desk(c, &desk, text, SMOKE_ENGINES)) return GB_OK;
+    status = try_recordings(c, desk, recorded, err);
+    if (!status) status = run_scenes(c, desk, err);
+    if (!status && !open_desk(c, &fresh, text, SMOKE_ENGINES)) run_carry(c, desk, fresh);
+    gb_lua_desk_close(fresh);
+    gb_lua_desk_close(desk);
+    return status;
+}
+
+static int run_text(gb_check *c, const gb_lua_text *text, const recording *recorded, gb_error *err)
+{
+    gb_sha256_hex(c->sha256, text->data, text->bytes);
+    if (gb_lua_globals_find(c->globals, &c->n_globals, c->label, text->data, text->bytes, &c->refusal)) return GB_OK;
+    int status = GB_OK;
+    for (uint32_t i = 0; i < SIZES && !status && !c->refusal.text[0]; i++) {
+        gb_lua_desk *desk;
+        if (open_desk(c, &desk, text, engine_counts[i])) break;
+        if (run_hooks(c, desk, i)) status = gb_fail(err, GB_ENOMEM, "out of memory for made-up tables");
+        gb_lua_desk_close(desk);
+    }
+    return status || c->refusal.text[0] ? status : run_smoke(c, text, recorded, err);
+}
+
+static int read_recorded(gb_lua_text *text, const char *path, gb_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return gb_fail(err, GB_ENOTFOUND, "the recorded snapshots in %s cannot be opened; give a file with one snapshot a line", path);
+    int status = gb_lua_stream_read(text, fd, path, "a file of snapshots", GB_CHECK_RECORDED_MAX, err);
+    close(fd);
+    return status;
+}
+
+int gb_check_run(gb_check *c, const char *path, const char *label, const char *recorded, gb_error *err)
+{
+    gb_lua_text text = {0}, lines = {0};
+    bool is_stream = strcmp(path, "-") == 0;
+    *c = (gb_check){.label = is_stream ? label : path};
+    int status = recorded ? read_recorded(&lines, recorded, err) : GB_OK;
+    if (status) return status;
+    recording from = {"recorded", recorded, lines.data, lines.bytes};
+    if (is_stream) gb_lua_stream_read(&text, STDIN_FILENO, label, "a policy", GB_LUA_SOURCE_MAX, &c->refusal);
+    else gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, &c->refusal);
+    if (!c->refusal.text[0]) status = run_text(c, &text, &from, err);
+    gb_lua_text_free(&text);
+    gb_lua_text_free(&lines);
+    return status;
+}
+
+bool gb_check_is_good(const gb_check *c)
 {
     bool good = !c->refusal.text[0] && c->n_globals == 0;
     for (uint32_t i = 0; i < c->n; i++) good = good && c->outcomes[i].faults == 0;
     return good;
 }
 
-/* ---- reporting ---- */
-
-static double budget_us(gb_hook hook) { return (double)gb_lua_desk_budget(hook) / 1e3; }
-
-static void print_outcomes(const check *c)
+int gb_policy_check(const char *path, const char *label, const char *recorded, bool json)
 {
-    if (c->n) printf("\n%-15s%-26s%10s%10s%12s%10s%8s%8s\n", "hook", "tables", "p50 us", "p99 us", "budget us", "bytes", "nil", "faults");
-    for (uint32_t i = 0; i < c->n; i++) {
-        const outcome *o = &c->outcomes[i];
-        printf("%-15s%-26s%10.2f%10.2f%12.0f%10zu%8u%8u\n", gb_hook_name(o->hook), o->tables, o->p50_us, o->p99_us, budget_us(o->hook),
-               o->allocated_bytes, o->nils, o->faults);
-    }
-}
-
-static void print_findings(const check *c)
-{
-    for (uint32_t i = 0; i < c->n_globals; i++) printf("%s:%u: %s\n", c->path, c->globals[i].line, c->globals[i].why);
-    if (c->refusal.text[0]) printf("refused: %s\n", c->refusal.text);
-    for (uint32_t i = 0; i < c->n; i++) {
-        const outcome *o = &c->outcomes[i];
-        if (o->faults) printf("fault: %s on %s: %s\n", gb_hook_name(o->hook), o->tables, o->fault);
-        if (o->allocated_bytes) printf("warning: %s on %s allocates %zu bytes per decision\n", gb_hook_name(o->hook), o->tables, o->allocated_bytes);
-    }
-}
-
-static void print_hooks(const check *c)
-{
-    printf("policy %s, api 1:", c->name[0] ? c->name : "without a name");
-    for (int h = 0; h < GB_HOOKS; h++)
-        if (c->hooks[h]) printf(" %s", gb_hook_name((gb_hook)h));
-    putchar('\n');
-}
-
-static void print_text(const check *c)
-{
-    if (!c->refusal.text[0])
-        print_hooks(c);
-    print_outcomes(c);
-    print_findings(c);
-    printf("%s: %s\n", c->path, is_good(c) ? "ok" : "not fit to serve");
-}
-
-static void print_json(const check *c)
-{
-    json_t *globals = json_array(), *tables = json_array(), *hooks = json_array();
-    for (int h = 0; h < GB_HOOKS; h++)
-        if (c->hooks[h]) json_array_append_new(hooks, json_string(gb_hook_name((gb_hook)h)));
-    for (uint32_t i = 0; i < c->n_globals; i++)
-        json_array_append_new(globals, json_pack("{s:i, s:s}", "line", (int)c->globals[i].line, "why", c->globals[i].why));
-    for (uint32_t i = 0; i < c->n; i++) {
-        const outcome *o = &c->outcomes[i];
-        json_array_append_new(tables, json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:i, s:i, s:s}", "hook", gb_hook_name(o->hook), "tables", o->tables,
-                                                "p50_us", o->p50_us, "p99_us", o->p99_us, "budget_us", budget_us(o->hook), "allocated_bytes",
-                                                (json_int_t)o->allocated_bytes, "nils", (int)o->nils, "faults", (int)o->faults, "fault", o->fault));
-    }
-    json_t *root = json_pack("{s:s, s:b, s:s, s:s, s:o, s:o, s:o}", "file", c->path, "ok", is_good(c), "name", c->name, "refusal", c->refusal.text,
-                             "hooks", hooks, "globals", globals, "tables", tables);
-    json_dumpf(root, stdout, JSON_COMPACT);
-    fputc('\n', stdout);
-    json_decref(root);
-}
-
-int gb_policy_check(const char *path, bool json)
-{
-    static check c;
-    c = (check){.path = path};
-    run_check(&c);
-    if (json) print_json(&c);
-    else print_text(&c);
-    return is_good(&c) ? GB_EXIT_OK : GB_EXIT_FAILED;
+    static gb_check c;
+    gb_error err = {{0}};
+    int status = gb_check_run(&c, path, label, recorded, &err);
+    if (status) return gb_command_failed(status, &err);
+    if (json) gb_check_print_json(&c);
+    else gb_check_print(&c);
+    return gb_check_is_good(&c) ? GB_EXIT_OK : GB_EXIT_FAILED;
 }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "bindings/lua/embedded.h"
 #include "bindings/lua/lua_file.h"
@@ -17,7 +18,7 @@ struct gb_lua_desk {
 
 enum { DESK_SEED = 1 };
 
-static int open_text(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err)
+int gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err)
 {
     gb_lua_host_prepare();
     gb_lua_desk *desk = calloc(1, sizeof *desk);
@@ -46,7 +47,7 @@ int gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines,
     gb_lua_text text;
     int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
     if (status) return status;
-    status = open_text(out, path, text.data, text.bytes, engines, err);
+    status = gb_lua_desk_open(out, path, text.data, text.bytes, engines, err);
     gb_lua_text_free(&text);
     return status;
 }
@@ -57,7 +58,7 @@ int gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engin
     snprintf(path, sizeof path, "lua/policies/%s.lua", name);
     const gb_embedded_file *file = gb_embedded_find(path);
     if (!file) return gb_fail(err, GB_ENOTFOUND, "no policy named %s is shipped", name);
-    return open_text(out, path, file->data, file->bytes, engines, err);
+    return gb_lua_desk_open(out, path, file->data, file->bytes, engines, err);
 }
 
 void gb_lua_desk_close(gb_lua_desk *desk)
@@ -101,9 +102,54 @@ void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial 
     gb_lua_policy_try(desk->script, snapshot, trial);
 }
 
-gb_time gb_lua_desk_budget(gb_hook hook)
+/* ---- windows and state ---- */
+
+bool gb_lua_desk_wants_windows(const gb_lua_desk *desk) { return gb_lua_policy_wants_windows(desk->script); }
+
+int gb_lua_desk_window(gb_lua_desk *desk, const gb_window_table *window, gb_time now, gb_error *err)
+{
+    return gb_lua_desk_wants_windows(desk) ? gb_lua_policy_window(desk->script, window, now, err) : GB_OK;
+}
+
+static uint64_t thread_cpu_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int hand_over(gb_lua_policy *from, gb_lua_policy *to, gb_lua_carry *carry, gb_lua_handover *h, gb_error *err)
+{
+    uint64_t start = thread_cpu_ns();
+    int status = gb_lua_policy_export(from, &h->exported, carry, err);
+    h->export_ns = thread_cpu_ns() - start;
+    if (status || !h->exported) return status;
+    h->bytes = carry->bytes;
+    start = thread_cpu_ns();
+    status = gb_lua_policy_import(to, carry, 1, err);
+    h->import_ns = thread_cpu_ns() - start;
+    return status;
+}
+
+int gb_lua_desk_hand_over(gb_lua_desk *from, gb_lua_desk *to, gb_lua_handover *handover, gb_error *err)
+{
+    *handover = (gb_lua_handover){.exports = gb_lua_policy_exports(from->script), .imports = gb_lua_policy_imports(to->script)};
+    gb_lua_carry *carry = malloc(sizeof *carry);
+    if (!carry) return gb_fail(err, GB_ENOMEM, "out of memory for the state of policy %s", from->chunk);
+    int status = hand_over(from->script, to->script, carry, handover, err);
+    free(carry);
+    return status;
+}
+
+/* ---- budgets ---- */
+
+static gb_lua_budgets default_budgets(void)
 {
     gb_lua_budgets budgets;
     gb_lua_budgets_default(&budgets);
-    return budgets.hooks[hook];
+    return budgets;
 }
+
+gb_time gb_lua_desk_budget(gb_hook hook) { return default_budgets().hooks[hook]; }
+gb_time gb_lua_desk_window_budget(void) { return default_budgets().window; }
+gb_time gb_lua_desk_carry_budget(void) { return default_budgets().carry; }

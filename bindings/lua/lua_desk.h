@@ -8,7 +8,8 @@
 
 typedef struct gb_lua_desk gb_lua_desk;
 
-/* GB_EPOLICY with file:line and remedy, what reading the file says, GB_ENOMEM. */
+/* GB_EPOLICY with file:line and remedy, what reading the file says, GB_ENOMEM. chunk is how errors name a text. */
+int  gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err);
 int  gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines, gb_error *err);
 /* A policy that is shipped in the binary: "gimbal". GB_ENOTFOUND. */
 int  gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engines, gb_error *err);
@@ -32,7 +33,23 @@ bool gb_lua_desk_set_number(gb_lua_desk *desk, const char *param, double number)
 /* Decides a snapshot. A fault is no error: trial has it. The snapshot's hook is one that the script has. */
 void gb_lua_desk_try(gb_lua_desk *desk, gb_lua_snapshot *snapshot, gb_lua_trial *trial);
 
-/* CPU time that one call of a hook may use in a server. */
+/* Shows the script a window (on_window), if it wants any. GB_EPOLICY with its fault. */
+bool gb_lua_desk_wants_windows(const gb_lua_desk *desk);
+int  gb_lua_desk_window(gb_lua_desk *desk, const gb_window_table *window, gb_time now, gb_error *err);
+
+/* Hands the state of one script to another, as an activation does: export, then import. GB_EPOLICY with the fault, GB_ETOOBIG. */
+typedef struct gb_lua_handover {
+    bool exports, imports;          /* the scripts have the functions */
+    bool exported;                  /* there was a state */
+    size_t bytes;                   /* of it */
+    uint64_t export_ns, import_ns;  /* CPU time */
+} gb_lua_handover;
+
+int gb_lua_desk_hand_over(gb_lua_desk *from, gb_lua_desk *to, gb_lua_handover *handover, gb_error *err);
+
+/* CPU time that one call may use in a server: of a hook, of on_window, of export or import. */
 gb_time gb_lua_desk_budget(gb_hook hook);
+gb_time gb_lua_desk_window_budget(void);
+gb_time gb_lua_desk_carry_budget(void);
 
 #endif

@@ -52,7 +52,7 @@ static int read_all(gb_lua_text *text, int fd, const char *path, size_t capacity
     text->data = malloc(capacity + 1);
     if (!text->data) return gb_fail(err, GB_ENOMEM, "out of memory for %s", path);
     for (;;) {
-        ssize_t n = read(fd, text->data + text->bytes, capacity - text->bytes);
+        ssize_t n = text->bytes < capacity ? read(fd, text->data + text->bytes, capacity - text->bytes) : 0;
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return gb_fail(err, GB_EIO, "%s cannot be read: %s", path, strerror(errno));
         if (n == 0) break;
@@ -74,6 +74,17 @@ int gb_lua_file_read(gb_lua_text *text, const char *path, const char *what, size
     if (!status) status = read_all(text, fd, path, bytes, err);
     if (!status) status = gb_lua_text_check(path, text->data, text->bytes, err);
     close(fd);
+    if (status) gb_lua_text_free(text);
+    return status;
+}
+
+int gb_lua_stream_read(gb_lua_text *text, int fd, const char *name, const char *what, size_t most_bytes, gb_error *err)
+{
+    *text = (gb_lua_text){0};
+    int status = read_all(text, fd, name, most_bytes + 1, err);
+    if (!status && text->bytes > most_bytes)
+        status = gb_fail(err, GB_ETOOBIG, "%s has more than %zu bytes; %s has at most that", name, most_bytes, what);
+    if (!status) status = gb_lua_text_check(name, text->data, text->bytes, err);
     if (status) gb_lua_text_free(text);
     return status;
 }

@@ -5,8 +5,6 @@
 #include <lauxlib.h>
 #include <lualib.h>
 
-#include "bindings/lua/lua_file.h"
-#include "bindings/lua/lua_host.h"
 #include "bindings/lua/lua_vm.h"
 
 /* Calls use(name, line, written) for each global of a function and of those inside it. The numbers of the two instructions are
@@ -82,13 +80,13 @@ static int use(lua_State *L)
     return 0;
 }
 
-static int scan(lua_State *L, finding *f, const char *path, const gb_lua_text *text, gb_error *err)
+static int scan(lua_State *L, finding *f, const char *chunk, const char *text, size_t bytes, gb_error *err)
 {
-    char chunk[300];
+    char name[300];
     luaL_openlibs(L);
-    snprintf(chunk, sizeof chunk, "@%s", path);
+    snprintf(name, sizeof name, "@%s", chunk);
     int failed = luaL_loadbuffer(L, scanner, sizeof scanner - 1, "=scanner");
-    if (!failed) failed = luaL_loadbuffer(L, text->data, text->bytes, chunk);
+    if (!failed) failed = luaL_loadbuffer(L, text, bytes, name);
     if (!failed) {
         lua_pushlightuserdata(L, f);
         lua_pushcclosure(L, use, 1);
@@ -97,22 +95,17 @@ static int scan(lua_State *L, finding *f, const char *path, const gb_lua_text *t
     return failed ? gb_fail(err, GB_EPOLICY, "%s", lua_tostring(L, -1)) : GB_OK;
 }
 
-int gb_lua_globals_find(gb_lua_global *found, uint32_t *n, const char *path, gb_error *err)
+int gb_lua_globals_find(gb_lua_global *found, uint32_t *n, const char *chunk, const char *text, size_t bytes, gb_error *err)
 {
-    gb_lua_text text;
     gb_lua_vm_options options;
     finding f = {.found = found};
-    int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
-    if (status) return status;
     gb_lua_vm_options_default(&options);
-    status = gb_lua_vm_new(&f.vm, &options, err);
-    if (!status) {
-        lua_State *L = luaL_newstate();
-        status = L ? scan(L, &f, path, &text, err) : gb_fail(err, GB_ENOMEM, "out of memory for policy %s", path);
-        if (L) lua_close(L);
-        gb_lua_vm_free(f.vm);
-    }
-    gb_lua_text_free(&text);
+    int status = gb_lua_vm_new(&f.vm, &options, err);
+    if (status) return status;
+    lua_State *L = luaL_newstate();
+    status = L ? scan(L, &f, chunk, text, bytes, err) : gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
+    if (L) lua_close(L);
+    gb_lua_vm_free(f.vm);
     *n = f.n;
     return status;
 }

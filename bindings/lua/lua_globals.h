@@ -16,7 +16,7 @@ typedef struct gb_lua_global {
 } gb_lua_global;
 
 /* Fills found[0 .. *n - 1], at most GB_LUA_GLOBALS_MAX, function by function in order of lines. GB_EPOLICY when the file does not
-   compile, what reading it says, GB_ENOMEM. */
-int gb_lua_globals_find(gb_lua_global *found, uint32_t *n, const char *path, gb_error *err);
+   compile, GB_ENOMEM. chunk is how errors name the text. */
+int gb_lua_globals_find(gb_lua_global *found, uint32_t *n, const char *chunk, const char *text, size_t bytes, gb_error *err);
 
 #endif

@@ -378,6 +378,9 @@ int gb_lua_policy_restore_params(gb_lua_policy *policy, const gb_lua_snapshot *s
 
 /* ---- state that is handed on ---- */
 
+bool gb_lua_policy_exports(const gb_lua_policy *policy) { return lua_isfunction(policy->vm->L, GB_LUA_SLOT_EXPORT); }
+bool gb_lua_policy_imports(const gb_lua_policy *policy) { return lua_isfunction(policy->vm->L, GB_LUA_SLOT_IMPORT); }
+
 int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err)
 {
     lua_State *L = policy->vm->L;

@@ -71,6 +71,8 @@ int  gb_lua_policy_set_param(gb_lua_policy *policy, const char *name, const gb_l
 void gb_lua_policy_keep_params(gb_lua_policy *policy, gb_lua_snapshot *snapshot);
 int  gb_lua_policy_restore_params(gb_lua_policy *policy, const gb_lua_snapshot *snapshot, gb_error *err);
 
+bool gb_lua_policy_exports(const gb_lua_policy *policy);
+bool gb_lua_policy_imports(const gb_lua_policy *policy);
 /* The state that the script hands on: *exported = false when it has no export, or export returns nil. GB_EPOLICY with file:line when it
    fails or the state is no plain data, GB_ETOOBIG. */
 int gb_lua_policy_export(gb_lua_policy *policy, bool *exported, gb_lua_carry *carry, gb_error *err);

@@ -205,6 +205,17 @@ static void push_settings(lua_State *L, const gb_lua_vm_options *options)
     lua_setfield(L, -2, "settings");
 }
 
+/* The prelude asks how many parameters a hook takes; nobody else gets anything of the debug library. */
+static void push_getinfo(lua_State *L)
+{
+    lua_pushcfunction(L, luaopen_debug);
+    lua_call(L, 0, 1);
+    lua_getfield(L, -1, "getinfo");
+    lua_remove(L, -2);
+    lua_pushnil(L);
+    lua_setglobal(L, LUA_DBLIBNAME);
+}
+
 static void push_host(lua_State *L, gb_lua_vm *vm, const gb_lua_vm_options *options)
 {
     gb_lua_view_push(L);
@@ -223,6 +234,8 @@ static void push_host(lua_State *L, gb_lua_vm *vm, const gb_lua_vm_options *opti
     lua_pushcfunction(L, luaopen_ffi);
     lua_call(L, 0, 1);
     lua_setfield(L, -2, "ffi");
+    push_getinfo(L);
+    lua_setfield(L, -2, "getinfo");
 }
 
 /* ---- life ---- */

@@ -9,9 +9,9 @@ local byte, format, gsub, rep, sub = string.byte, string.format, string.gsub, st
 local insert, sort = table.insert, table.sort
 
 local API = 1
-local HOOKS = {
-    select_engine = true, order_queue = true, score_expert = true, placement_cost = true, on_window = true,
-    export = true, import = true,
+local HOOKS = { -- and what each is called with
+    select_engine = "request, engines", order_queue = "queue", score_expert = "layer, expert, ranks",
+    placement_cost = "layer, window, out", on_window = "window", export = "", import = "state, from_version",
 }
 local REP_BYTES_MAX = 64 * 1024 -- of one string.rep
 local SORT_ITEMS_MAX = 16 * 1024 -- of one table.sort; C code cannot be interrupted
@@ -287,11 +287,20 @@ local function check_params(params)
     end
 end
 
+-- A parameter beyond those of a call would always be nil.
+local function check_signature(name, hook)
+    local takes, given = host.getinfo(hook, "u").nparams, select(2, gsub(HOOKS[name], "[%a_]+", ""))
+    if takes > given then
+        error(format("policy.%s takes %d parameters; it is called with (%s)", name, takes, HOOKS[name]), 0)
+    end
+end
+
 local function check_hooks(policy)
     for key, value in pairs(policy) do
         if HOOKS[key] and type(value) ~= "function" then
             error(format("policy.%s is %s; a hook must be a function", key, show(value)), 0)
         end
+        if HOOKS[key] then check_signature(key, value) end
         if type(value) == "function" and not HOOKS[key] and hint(key, HOOKS) ~= "" then
             error(format("policy.%s is no hook of api %d%s", tostring(key), API, hint(key, HOOKS)), 0)
         end

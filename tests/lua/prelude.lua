@@ -55,7 +55,7 @@ function prelude.open()
     local engines, queue, request = ffi.new("gb_engine_table"), ffi.new("gb_queue_table"), ffi.new("gb_request_row")
     local frame = ffi.new("gb_lua_frame", { engines = engines, request = request, queue = queue, now_ns = 0 })
     local host = {
-        layout = "", sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
+        layout = "", getinfo = debug.getinfo, sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
         frame = ffi.cast("void *", frame), rng = ffi.cast("void *", nil), uniform = ffi.cast("void *", nil),
         engines = ENGINES, request = REQUEST, queue = QUEUE, window = { { name = "tokens" } }, window_scalars = WINDOW_SCALARS,
         ranks = { { name = "score" } }, ranks_scalars = RANK_SCALARS, out = { { name = "cost" } }, out_scalars = COST_SCALARS,

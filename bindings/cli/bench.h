@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bindings/cli/report.h"
+
 typedef struct gb_bench_flags {
     const char *json;            /* file, or "" */
     bool check;
@@ -17,5 +19,8 @@ int gb_bench_cpu(const gb_bench_flags *flags);
 int gb_bench_serve(const gb_bench_flags *flags);
 int gb_bench_place(const gb_bench_flags *flags);
 int gb_bench_policy(const gb_bench_flags *flags);
+
+/* The rows of bench policy about score_expert. */
+int gb_bench_score(gb_report *report, int64_t rounds, gb_error *err);
 
 #endif

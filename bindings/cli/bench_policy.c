@@ -300,7 +300,7 @@ static void run_order(gb_report *report, scene *s, int64_t rounds)
     add_time(report, "  the built-in in C, sort included: p50", c.p50 / 1e3, &c, INFINITY);
 }
 
-static int run(gb_report *report, int64_t rounds, gb_error *err)
+static int run_all(gb_report *report, int64_t rounds, gb_error *err)
 {
     static scene s;
     int status = GB_OK;
@@ -314,7 +314,7 @@ static int run(gb_report *report, int64_t rounds, gb_error *err)
     if (!status) run_order(report, &s, rounds);
     if (!status) run_absent(report, &s, rounds);
     close_scene(&s);
-    return status;
+    return status ? status : gb_bench_score(report, rounds, err);
 }
 
 int gb_bench_policy(const gb_bench_flags *flags)
@@ -324,7 +324,7 @@ int gb_bench_policy(const gb_bench_flags *flags)
     int code = GB_EXIT_OK;
     report.bench = "policy";
     snprintf(report.setting, sizeof report.setting, "policy gimbal in LuaJIT, stopped by %s; wall time of single decisions, clock included", gb_lua_host_prepare());
-    int status = run(&report, flags->rounds, &err);
+    int status = run_all(&report, flags->rounds, &err);
     if (!status) status = gb_report_finish(&report, flags->json, flags->check, &code, &err);
     return status ? gb_command_failed(status, &err) : code;
 }

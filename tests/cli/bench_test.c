@@ -59,6 +59,9 @@ static void bench_policy_times_every_hook_in_lua_and_in_c(void)
     CHECK(value_of(report, "  over the built-in in C") > 0);
     CHECK(value_of(report, "order_queue, 1024 waiting, sort included: p50") > 0);
     CHECK(value_of(report, "a hook that is absent") >= 0);
+    CHECK(value_of(report, "score_expert, 48x128 on 4 ranks") > 0);
+    CHECK(value_of(report, "score_expert, 48x128 on 64 ranks") > 0);
+    CHECK(value_of(report, "  plans that differ from C's") == 0);
     json_decref(report);
     close(fd);
     unlink(file);

@@ -519,16 +519,11 @@ static void run_block(dim3 size)
     }
 }
 
-static bool can_launch(const Launch &launch)
+bool launchable(dim3 g, dim3 b, size_t shared_bytes)
 {
-    dim3 b = launch.block, g = launch.grid;
     uint64_t n = uint64_t(b.x) * b.y * b.z;
-    if (n >= 1 && n <= kMaxThreads && b.z <= 64 && g.x && g.y && g.z && g.y <= 65535 && g.z <= 65535 &&
-        launch.shared_bytes <= kSharedLimit)
-        return true;
-    fault(launch.where, "BAD LAUNCH of %s: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", launch.name, g.x, g.y,
-          g.z, b.x, b.y, b.z, launch.shared_bytes);
-    return false;
+    return n >= 1 && n <= kMaxThreads && b.z <= 64 && g.x && g.x <= 0x7fffffff && g.y && g.y <= 65535 && g.z && g.z <= 65535 &&
+           shared_bytes <= kSharedLimit;
 }
 
 static void set_up_launch(const Launch &launch)
@@ -577,8 +572,6 @@ static void poison_shared(const Launch &launch)
 
 bool run_grid(const Launch &launch)
 {
-    if (!can_launch(launch))
-        return true;
     set_up_launch(launch);
     dim3 g = launch.grid;
     uint64_t blocks = uint64_t(g.x) * g.y * g.z;

@@ -57,6 +57,11 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStrea
         fault(where, "SHARED MEMORY: %s asks for %zu bytes; over 48 KB cudaFuncSetAttribute must allow them", name, shared_bytes);
         return failed(cudaErrorInvalidValue);
     }
+    if (!launchable(grid, block, shared_bytes)) {
+        fault(where, "BAD LAUNCH of %s: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", name, grid.x, grid.y, grid.z, block.x,
+              block.y, block.z, shared_bytes);
+        return failed(cudaErrorInvalidConfiguration);
+    }
     if (device_of_stream(stream) != current_device()) {
         fault(where, "WRONG DEVICE: %s goes to a stream of device %d while device %d is current", name, device_of_stream(stream),
               current_device());
@@ -198,6 +203,17 @@ cudaError_t cudaDeviceSynchronize(void)
         return failed(spoil_capture(__func__, CUEMU_CALLER));
     drain_device(locked, current_device());
     return broken[current_device()] ? failed(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
+/* Buffers of the device are gone, and with them whatever a trap broke. */
+cudaError_t cudaDeviceReset(void)
+{
+    Locked locked;
+    drain_device(locked, current_device());
+    release_device(current_device());
+    broken[current_device()] = false;
+    last_error = cudaSuccess;
+    return cudaSuccess;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)

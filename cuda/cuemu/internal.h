@@ -61,6 +61,7 @@ enum class Space { device, shared, pinned };
 
 void *allocate(size_t bytes, Space space, int device);    /* poisoned; NULL when the device is full */
 bool release(void *start, Space space);
+void release_device(int device);                          /* all buffers of it */
 size_t device_bytes_free(int device);
 bool is_pinned(const void *address);
 int device_of(const void *address);                       /* -1: no device memory */
@@ -95,6 +96,7 @@ struct Launch {
     const void *where;
 };
 
+bool launchable(dim3 grid, dim3 block, size_t shared_bytes);
 /* False: the kernel trapped. */
 bool run_grid(const Launch &launch);
 bool on_fiber();

@@ -29,8 +29,9 @@ struct Trace {
     bool atomic;
 };
 
+/* Two of each kind are kept, of two warps where possible, so that an access meets one that is not its own. */
 struct Cell {
-    Trace write, read[2];
+    Trace write[2], read[2];
     uint32_t set;    /* 0: never; shared memory: the block that set it */
 };
 
@@ -61,8 +62,6 @@ static Region *find(const void *address)
 
 /* --- pages ------------------------------------------------------------------------------------------------------------------ */
 
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
 #ifdef __SANITIZE_ADDRESS__
 
 static bool take_pages(Region *region)
@@ -80,6 +79,8 @@ static void check_slack(const Region &, const void *) {}
 bool in_guard(const void *) { return false; }
 
 #else
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 static const size_t kArena = size_t(4) << 40;
 static char *arena, *arena_top;
@@ -230,6 +231,16 @@ bool release(void *start, Space space)
     return true;
 }
 
+void release_device(int device)
+{
+    std::vector<void *> starts;
+    for (const auto &entry : regions)
+        if (entry.second.space == Space::device && entry.second.device == device)
+            starts.push_back(entry.first);
+    for (void *start : starts)
+        release(start, Space::device);
+}
+
 size_t device_bytes_free(int device) { return settings().memory - std::min(settings().memory, bytes_used[device]); }
 
 bool is_pinned(const void *address)
@@ -336,38 +347,52 @@ static bool ordered(const Region &region, const Trace &trace, unsigned thread, c
     return trace.thread / 32 == thread / 32 && clock[trace.thread % 32] >= trace.clock;
 }
 
-/* Two readers are kept, of two warps where possible, so that a write meets one that is not its own. */
-static void remember_reader(Cell *cell, const Trace &now)
+static void remember(Trace kept[2], const Trace &now)
 {
     auto stale = [&](const Trace &t) {
         return t.launch != now.launch || (t.block == now.block && (t.epoch < now.epoch || t.thread == now.thread));
     };
-    if (stale(cell->read[0]))
-        cell->read[0] = now;
-    else if (stale(cell->read[1]) || (cell->read[0].thread / 32 != now.thread / 32 && cell->read[0].block == now.block) ||
-             cell->read[0].thread / 32 == cell->read[1].thread / 32)
-        cell->read[1] = now;
+    if (stale(kept[0]))
+        kept[0] = now;
+    else if (stale(kept[1]) || (kept[0].thread / 32 != now.thread / 32 && kept[0].block == now.block) ||
+             kept[0].thread / 32 == kept[1].thread / 32)
+        kept[1] = now;
 }
 
-static const Trace *conflict(const Region &region, const Cell &cell, Access kind, unsigned thread, const uint32_t *clock)
+static void remember_access(const Region &region, Cell *cell, Access kind, const Trace &now)
 {
-    bool atomics = kind == Access::atomic && cell.write.atomic;
-    if (cell.write.launch && !atomics && !ordered(region, cell.write, thread, clock))
-        return &cell.write;
-    if (kind == Access::read)
-        return nullptr;
+    if (kind == Access::read) {
+        remember(cell->read, now);
+        return;
+    }
+    if (kind == Access::write)    /* ordered after what was there, or reported */
+        cell->write[0] = cell->write[1] = Trace();
+    remember(cell->write, now);
+    cell->set = region.space == Space::shared ? block_number : 1;
+}
+
+struct Conflict {
+    const Trace *other;
+    bool is_write;
+};
+
+static Conflict conflict(const Region &region, const Cell &cell, Access kind, unsigned thread, const uint32_t *clock)
+{
+    for (const Trace &write : cell.write)
+        if (write.launch && !(kind == Access::atomic && write.atomic) && !ordered(region, write, thread, clock))
+            return {&write, true};
     for (const Trace &read : cell.read)
-        if (read.launch && !ordered(region, read, thread, clock))
-            return &read;
-    return nullptr;
+        if (kind != Access::read && read.launch && !ordered(region, read, thread, clock))
+            return {&read, false};
+    return {nullptr, false};
 }
 
-static void report_race(const Region &region, const Cell &cell, const Trace &other, Access kind, const void *where)
+static void report_race(const Region &region, const Conflict &race, Access kind, const void *where)
 {
-    const char *what = &other != &cell.write ? "write after unordered read"
+    const char *what = !race.is_write ? "write after unordered read"
                        : kind == Access::read ? "read after unordered write" : "two unordered writes";
-    fault(where, "RACE in %s memory: %s by thread %u of %s", region.space == Space::shared ? "shared" : "device", what, other.thread,
-          other.block == block_number ? "this block" : "another block");
+    fault(where, "RACE in %s memory: %s by thread %u of %s", region.space == Space::shared ? "shared" : "device", what,
+          race.other->thread, race.other->block == block_number ? "this block" : "another block");
 }
 
 static void outside(const void *address, size_t bytes, Access kind, const void *where)
@@ -411,21 +436,16 @@ static void track(Region &region, size_t offset, size_t bytes, Access kind, cons
     const uint32_t *clock = warp_clock(&thread);
     Trace now = {launch_number, block_number, epoch, clock[thread % 32], uint16_t(thread), kind == Access::atomic};
     for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
-        const Trace *other = conflict(region, *cell, kind, thread, clock);
-        if (other)
-            report_race(region, *cell, *other, kind, where);
+        Conflict race = conflict(region, *cell, kind, thread, clock);
+        if (race.other)
+            report_race(region, race, kind, where);
         if (kind != Access::write && !is_set(region, *cell)) {
             fault(where, "UNINITIALISED: read of %s memory that nobody set", region.space == Space::shared ? "shared" : "device");
             cell->set = region.space == Space::shared ? block_number : 1;
         }
-        if (kind == Access::read) {
-            remember_reader(cell, now);
-        } else {
-            cell->write = now;
-            cell->set = region.space == Space::shared ? block_number : 1;
-        }
-        if (other)
-            return;
+        remember_access(region, cell, kind, now);
+        if (race.other)
+            return;    /* once an access, not once a byte */
     }
 }
 

@@ -2,6 +2,8 @@
 #include "cuda/cuemu/cuemu.h"
 #include "cuda/cuemu/internal.h"
 
+#ifndef __SANITIZE_ADDRESS__    /* one checker of addresses at a time */
+
 using cuemu::Access;
 
 #define CUEMU_TSAN(kind, size) \
@@ -24,3 +26,5 @@ void __tsan_vptr_read(void **) {}
 /* A constructor of every instrumented file calls this, before main. */
 void __tsan_init(void) { cuemu::tracking = true; }
 }
+
+#endif

@@ -1,31 +1,82 @@
-# Kernel tests: plain C against the launchers, the same program for each build of the kernels. cuda/<file> is the fast one; with
-# thread orders and with every access checked come as cuda/<file>_descending, _random, _warp_random, _track.
-function(gb_kernel_program program source kernels emulator)
-  add_executable(${program} ${source} cuda/device.c ${CMAKE_SOURCE_DIR}/cuda/host/message.c)
+# The CUDA room without a GPU: kernels and host code run on the emulator (cuda/cuemu). What every build checks is one pass in the plain
+# mode; the gates of `./dev test cuda` (GB_CUDA_CHECKS) add the other thread orders, the sanitizers, the track build, kernels with a
+# planted bug, and what nvcc says.
+option(GB_CUDA_CHECKS "all gates of the CUDA room" OFF)
+
+if(GB_CUDA_HEADERS)
+
+file(GLOB test_kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
+
+# gb_cuda_program(PROGRAM MODE SOURCE LIBRARIES...): a C test with emulated kernels.
+function(gb_cuda_program program mode source)
+  add_executable(${program} ${source} cuda/device.c)
   target_include_directories(${program} SYSTEM PRIVATE ${GB_CUDA_INCLUDE})
-  target_link_libraries(${program} PRIVATE gb_check gb_model ${kernels} ${emulator})
+  target_link_libraries(${program} PRIVATE gb_check ${ARGN})
+  target_link_libraries(${program} PRIVATE gb_cuda_host gb_cpu)
+  if(mode STREQUAL "asan")
+    target_compile_options(${program} PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_libraries(${program} PRIVATE cuemu_asan)
+  else()
+    target_link_libraries(${program} PRIVATE cuemu)
+  endif()
   set_target_properties(${program} PROPERTIES LINKER_LANGUAGE CXX RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endfunction()
 
-function(gb_kernel_test name program)
-  add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  set_tests_properties(${name} PROPERTIES LABELS cuda TIMEOUT 600 ENVIRONMENT "${ARGN}")
+function(gb_cuda_run name program)
+  add_test(NAME cuda/${name} COMMAND ${program} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_tests_properties(cuda/${name} PROPERTIES LABELS cuda TIMEOUT 600 ENVIRONMENT "${ARGN}")
 endfunction()
 
-set(kernel_tests rows attention router dispatch experts)
-if(GB_CUDA_HEADERS)
-  foreach(file IN LISTS kernel_tests)
-    gb_kernel_program(cuda_${file}_test cuda/${file}_test.c cuemu_kernels cuemu)
-    gb_kernel_test(cuda/${file} cuda_${file}_test CUEMU_ORDER=ascending)
+set(modes plain)
+if(GB_CUDA_CHECKS)
+  set(modes plain asan track)
+endif()
+# The kernels of the house (cuda/CMakeLists.txt) and those of the tests in each mode.
+set(cuda_objects_plain cuemu_kernels zoo_plain)
+set(cuda_objects_asan cuemu_kernels_asan zoo_asan)
+set(cuda_objects_track cuemu_kernels_track zoo_track)
+foreach(mode IN LISTS modes)
+  gb_cuemu_kernels(zoo_${mode} ${mode} ${test_kernel_sources})
+endforeach()
+
+# Twins: cuda/<file>_test.c in every mode, and in the plain mode in every thread order.
+file(GLOB sources CONFIGURE_DEPENDS cuda/*_test.c)
+foreach(source IN LISTS sources)
+  get_filename_component(file ${source} NAME_WE)
+  gb_cuda_program(cuda_${file} plain ${source} ${cuda_objects_plain})
+  gb_cuda_run(${file} cuda_${file})
+  if(GB_CUDA_CHECKS)
     foreach(order descending random warp_random)
-      gb_kernel_test(cuda/${file}_${order} cuda_${file}_test CUEMU_ORDER=${order})
+      gb_cuda_run(${file}.${order} cuda_${file} CUEMU_ORDER=${order} CUEMU_SEED=7)
     endforeach()
-    gb_kernel_program(cuda_${file}_track_test cuda/${file}_test.c cuemu_kernels_track cuemu)
-    gb_kernel_test(cuda/${file}_track cuda_${file}_track_test CUEMU_ORDER=random)
-  endforeach()
+    foreach(mode asan track)
+      gb_cuda_program(cuda_${file}_${mode} ${mode} ${source} ${cuda_objects_${mode}})
+      gb_cuda_run(${file}.${mode} cuda_${file}_${mode} CUEMU_ORDER=random CUEMU_SEED=11)
+    endforeach()
+  endif()
+endforeach()
+
+# gb_cuda_planted_bug(MACRO KERNEL TEST MODE EXPECTED): cuda/kernels/KERNEL.cu built with -DMACRO must make cuda/TEST.c fail with a line that
+# holds EXPECTED: so the checks themselves are kept honest.
+function(gb_cuda_planted_bug macro kernel test mode expected)
+  if(NOT GB_CUDA_CHECKS)
+    return()
+  endif()
+  string(TOLOWER ${macro} name)
+  set(source ${CMAKE_SOURCE_DIR}/cuda/kernels/${kernel}.cu)
+  gb_cuemu_kernels(${name} ${mode} ${source})
+  target_compile_definitions(${name} PRIVATE ${macro})
+  gb_cuda_program(cuda_${name} ${mode} cuda/${test}.c ${name} zoo_${mode})
+  # The objects of the right kernels, but for the one.
+  list(GET cuda_objects_${mode} 0 kernels)
+  target_link_libraries(cuda_${name} PRIVATE "$<FILTER:$<TARGET_OBJECTS:${kernels}>,EXCLUDE,/${kernel}\\.cu\\.o$>")
+  add_test(NAME cuda/planted.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/must_fail.sh ${expected} $<TARGET_FILE:cuda_${name}>)
+  set_tests_properties(cuda/planted.${name} PROPERTIES LABELS cuda TIMEOUT 600)
+endfunction()
+
 else()
-  foreach(file IN LISTS kernel_tests)
-    add_test(NAME cuda/${file} COMMAND ${CMAKE_COMMAND} -E echo "skipped: needs the CUDA emulator, see what cmake says about it")
-    set_tests_properties(cuda/${file} PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "skipped: ")
-  endforeach()
+
+add_test(NAME cuda/emulator COMMAND ${CMAKE_COMMAND} -E echo "skipped: no CUDA emulator, see what cmake says about it")
+set_tests_properties(cuda/emulator PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "skipped: ")
+
 endif()

@@ -103,7 +103,7 @@ static int choose_script(gb_place_session *s, const char *name, gb_error *err)
     int rc = gb_place_script_open(&s->script, &s->placer, name, s->dump.placement.sources, is_path ? err : &other);
     if (rc == GB_ENOTFOUND && !is_path) return rc;
     if (rc != GB_OK) return is_path ? rc : gb_fail(err, rc, "%s", other.text);
-    s->script.policy.even_if_worse = s->flags->even_if_worse;
+    s->script.policy.even_if_worse |= s->flags->even_if_worse;
     s->policy = &s->script.policy;
     return GB_OK;
 }

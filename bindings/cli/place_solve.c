@@ -102,11 +102,10 @@ static void print_plan(const gb_plan *plan, const gb_placement *p)
 }
 
 /* The search stands in for a script that failed or had no opinion: that must not look like the script's own merit. */
-static void print_script_failures(const gb_place_session *s)
+static void print_script_failures(const gb_place_script *script)
 {
-    const gb_place_script *script = &s->script;
     if (!script->desk || script->nils + script->faults == 0) return;
-    printf("\n%s was asked about %u window%s: %u without an opinion, %u failed; the built-in search decided those\n", script->name, script->asked,
+    printf("%s was asked about %u window%s: %u without an opinion, %u failed; the built-in search decided those\n", script->name, script->asked,
            script->asked == 1 ? "" : "s", script->nils, script->faults);
     if (script->faults) printf("the last failure: %s\n", gb_lua_desk_fault(script->desk));
 }
@@ -155,7 +154,7 @@ static void print_solved(gb_place_session *s, const gb_placer_outcome *o, const 
         print_report("next window, before", &next_before);
         print_report("next window, after", &next_after);
     }
-    print_script_failures(s);
+    print_script_failures(&s->script);
     if (s->flags->moves) print_plan(&s->placer.decider.plan, &s->next);
 }
 
@@ -243,6 +242,14 @@ static void compare_with_reference(gb_place_session *s, gb_place_run *run, const
     run->comm_excess += ours.comm / reference.comm - 1;
 }
 
+/* The bound knows no copies. */
+static bool has_copies(const gb_placement *p)
+{
+    size_t held = 0;
+    for (size_t i = 0, n = (size_t)p->layers * gb_placement_slots(p); i < n; i++) held += p->expert_of_slot[i] >= 0;
+    return held > (size_t)p->layers * p->experts;
+}
+
 int gb_place_run_policy(gb_place_session *s, const gb_placer_policy *policy, bool prove, bool against_reference, gb_place_run *run, gb_error *err)
 {
     gb_placer *p = &s->placer;
@@ -261,7 +268,7 @@ int gb_place_run_policy(gb_place_session *s, const gb_placer_policy *policy, boo
         run->moves += copies;
         if (w == 0) run->first_moves = copies;
         run->cpu_ms += o.cpu_ms;
-        run->gap += policy->copies && s->next.slots_per_rank > s->next.experts / s->next.ranks ? NAN : (o.objective - o.bound) / fabs(o.bound);
+        run->gap += has_copies(&s->next) ? NAN : (o.objective - o.bound) / fabs(o.bound);
         gb_placement_copy(&s->now, &s->next);
     }
     finish_run(run);
@@ -288,8 +295,13 @@ static void print_run(const gb_placer_policy *policy, const gb_place_run *r, uin
 {
     char gap[16] = "-";
     if (isfinite(r->gap)) snprintf(gap, sizeof gap, "%.3f %%", 100 * r->gap);
-    printf("%-10s%9.3f%9.3f%9.3f%9.3f%12.1f%9llu%9.0f%10.2f%11s%9.2f\n", policy->name, r->next.max_over_mean, r->worst, r->next.remote_ratio,
+    printf("%-18s%9.3f%9.3f%9.3f%9.3f%12.1f%9llu%9.0f%10.2f%11s%9.2f\n", policy->name, r->next.max_over_mean, r->worst, r->next.remote_ratio,
            r->next.cost_ratio, r->next.objective, (unsigned long long)r->first_moves, later_moves(r), 1e-9 * (double)(r->moves * expert_bytes), gap, r->cpu_ms);
+}
+
+static bool is_script(const gb_place_session *s, const gb_placer_policy *policy)
+{
+    return s->placer.script && policy == &s->placer.script->policy;
 }
 
 static int compare_one(gb_place_session *s, const gb_placer_policy *policy, json_t *list, gb_error *err)
@@ -299,12 +311,29 @@ static int compare_one(gb_place_session *s, const gb_placer_policy *policy, json
     if (rc != GB_OK) return rc;
     if (!s->flags->json) {
         print_run(policy, &run, s->dump.expert_bytes);
+        if (is_script(s, policy)) print_script_failures(s->placer.script);
         return GB_OK;
     }
     json_t *row = run_json(policy, &run, s->dump.expert_bytes);
-    if (policy == &s->script.policy) json_object_set_new(row, "script", script_json(&s->script));
+    if (is_script(s, policy)) json_object_set_new(row, "script", script_json(s->placer.script));
     json_array_append_new(list, row);
     return GB_OK;
+}
+
+/* Those that come with gimbal, each opened for its own row. */
+static int compare_shipped_scripts(gb_place_session *s, json_t *list, gb_error *err)
+{
+    int rc = GB_OK;
+    uint32_t at = 0;
+    const char *name;
+    while (rc == GB_OK && (name = gb_place_script_shipped(&at))) {
+        gb_place_script script;
+        rc = gb_place_script_open(&script, &s->placer, name, s->dump.placement.sources, err);
+        if (rc != GB_OK) return rc;
+        rc = compare_one(s, &script.policy, list, err);
+        gb_place_script_close(&script);
+    }
+    return rc;
 }
 
 int gb_place_compare(gb_place_session *s, gb_error *err)
@@ -313,13 +342,13 @@ int gb_place_compare(gb_place_session *s, gb_error *err)
     json_t *list = json_array();
     int rc = GB_OK;
     if (!s->flags->json)
-        printf("%u windows; each policy decides on a window%s and is scored on %s; weights %g, %g, %g (%s)\n\n%-10s%9s%9s%9s%9s%12s%9s%9s%10s%11s%9s\n",
+        printf("%u windows; each policy decides on a window%s and is scored on %s; weights %g, %g, %g (%s)\n\n%-18s%9s%9s%9s%9s%12s%9s%9s%10s%11s%9s\n",
                s->dump.windows, s->flags->raw ? "" : "'s estimate", s->dump.windows > 1 ? "the next" : "the same", w->alpha, w->beta, w->gamma,
                w->imbalance == GB_IMBALANCE_MAX ? "max" : "squares", "policy", "max/mean", "worst", "remote", "links", "cost", "first", "later", "GB", "gap", "CPU ms");
     for (uint32_t i = 0; i < gb_placer_policy_count && rc == GB_OK; i++) rc = compare_one(s, &gb_placer_policies[i], list, err);
     if (rc == GB_OK && s->script.desk) rc = compare_one(s, &s->script.policy, list, err);
+    if (rc == GB_OK) rc = compare_shipped_scripts(s, list, err);
     if (s->flags->json && rc == GB_OK) json_dumpf(list, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8)), fputc('\n', stdout);
-    if (!s->flags->json && rc == GB_OK) print_script_failures(s);
     if (!s->flags->json && rc == GB_OK)
         puts("\nmax/mean: load of the fullest rank, mean over layers; worst: the worst layer; remote: assignments off the source's ranks; first, later:\n"
              "experts copied by the first and by each later rearrangement; gap: above the proved bound (of placements without copies), before scoring");

@@ -69,6 +69,11 @@ int gb_placer_find_homes(gb_placer *p, const gb_placement *now, gb_error *err)
     return gb_fail(err, GB_EUNSUPPORTED, "the placement in this dump has more homes on one rank than experts / ranks: only stay, linear, eplb and replicas start from copies");
 }
 
+void gb_placer_assume_homes(gb_placer *p)
+{
+    for (uint32_t i = 0; i < p->solver.layers * p->solver.experts; i++) p->home[i] = (int32_t)(i % p->solver.experts / p->solver.capacity);
+}
+
 static int stay(gb_placer *p, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err)
 {
     (void)p, (void)traffic, (void)err;
@@ -187,8 +192,7 @@ static int copies(gb_placer *p, gb_placement *next, const gb_placement *now, con
     options.max_moves = GB_MOVES_ANY;
     options.max_bytes = UINT64_MAX;
     find_homes(p, now);
-    if (!homes_fit(p))
-        for (uint32_t i = 0; i < p->solver.layers * p->solver.experts; i++) p->home[i] = (int32_t)(i % p->solver.experts / p->solver.capacity);
+    if (!homes_fit(p)) gb_placer_assume_homes(p);
     gb_solver_score(&p->solver, &options.weights, &p->links, traffic, p->home);
     gb_solver_swap(&p->solver, p->out, p->home, &options, &p->solved);
     for (uint32_t l = 0; l < now->layers; l++)
@@ -198,17 +202,17 @@ static int copies(gb_placer *p, gb_placement *next, const gb_placement *now, con
 }
 
 const gb_placer_policy gb_placer_policies[] = {
-    {"stay", "leave everything where it is", false, false, stay},
-    {"linear", "consecutive experts on a rank, whatever the traffic", false, true, linear},
-    {"eplb", "DeepSeek's EPLB: loads only, copies in spare slots", true, true, eplb},
-    {"moetuner", "after MoETuner: balance, and tokens stay on their rank between layers", false, true, moetuner},
-    {"topology", "cheapest rank with room, hottest expert first (after SGLang's proposal)", false, true, topology},
-    {"paper", "the paper's greedy rule", false, false, paper},
-    {"swap", "swap search with a proved bound", false, false, swap},
-    {"grouped", "swap search with --groups of experts kept whole on --nodes", false, true, grouped},
-    {"max", "swap search for the fullest rank (latency weights)", false, false, max},
-    {"budget", "swap search within --max-moves (192) or --max-bytes", false, false, budget},
-    {"replicas", "swap search, then copies placed by source in spare slots", true, false, copies},
+    {"stay", "leave everything where it is", false, stay},
+    {"linear", "consecutive experts on a rank, whatever the traffic", true, linear},
+    {"eplb", "DeepSeek's EPLB: loads only, copies in spare slots", true, eplb},
+    {"moetuner", "after MoETuner: balance, and tokens stay on their rank between layers", true, moetuner},
+    {"topology", "cheapest rank with room, hottest expert first (after SGLang's proposal)", true, topology},
+    {"paper", "the paper's greedy rule", false, paper},
+    {"swap", "swap search with a proved bound", false, swap},
+    {"grouped", "swap search with --groups of experts kept whole on --nodes", true, grouped},
+    {"max", "swap search for the fullest rank (latency weights)", false, max},
+    {"budget", "swap search within --max-moves (192) or --max-bytes", false, budget},
+    {"replicas", "swap search, then copies placed by source in spare slots", false, copies},
 };
 const uint32_t gb_placer_policy_count = sizeof gb_placer_policies / sizeof *gb_placer_policies;
 

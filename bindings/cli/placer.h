@@ -32,7 +32,6 @@ void gb_placer_forget(gb_placer *placer);    /* the windows estimated so far */
 
 typedef struct gb_placer_policy {
     const char *name, *summary;
-    bool copies;           /* makes replicas: needs spare slots to differ from others */
     bool even_if_worse;    /* as published: nothing keeps it from moving for nothing */
     int (*decide)(gb_placer *placer, gb_placement *next, const gb_placement *now, const double *traffic, gb_error *err);
 } gb_placer_policy;
@@ -55,8 +54,10 @@ int gb_placer_step(gb_placer *placer, const gb_placer_policy *policy, gb_placeme
                    bool prove, gb_placer_outcome *outcome, gb_error *err);
 
 /* Where experts live now, into placer->home: the rank that serves source 0, copies aside. GB_EUNSUPPORTED when a rank holds more homes
-   than experts / ranks. */
+   than experts / ranks; then gb_placer_assume_homes takes those at start. */
 int gb_placer_find_homes(gb_placer *placer, const gb_placement *now, gb_error *err);
+
+void gb_placer_assume_homes(gb_placer *placer);
 
 /* A window as numbers, in placer->window. */
 const double *gb_placer_numbers(gb_placer *placer, const gb_matrix *window);

@@ -160,10 +160,18 @@ void gb_rearrange_search(gb_rearrangement *r)
         if (r->has_slots[l]) find_ranks(r, l);
 }
 
+bool gb_rearrange_is_by_slots(const gb_rearrangement *r)
+{
+    for (uint32_t l = 0; l < r->solver->layers; l++)
+        if (!r->has_slots[l]) return false;
+    return has_spare(r);
+}
+
 void gb_rearrange_settle(const gb_rearrangement *r, gb_placement *next, const gb_placement *now)
 {
     GB_ASSERT(next->slots_per_rank == r->slots_per_rank);
-    gb_plan_settle(next, now, r->rank_of);
+    next->version = now->version + 1;
+    if (!gb_rearrange_is_by_slots(r)) gb_plan_settle(next, now, r->rank_of);
     for (uint32_t l = 0; l < next->layers; l++) {
         if (!r->has_slots[l] || !has_spare(r)) continue;
         memcpy(gb_placement_layer_slots(next, l), r->expert_of_slot + (size_t)l * slots_of(r), slots_of(r) * sizeof *r->expert_of_slot);

@@ -39,6 +39,9 @@ void gb_rearrange_score(gb_rearrangement *r, uint32_t layer);
 /* Places one layer by the greedy rule, on the layer's numbers. Fills rank_traffic first when the rule has a score. */
 void gb_rearrange_greedy(gb_rearrangement *r, gb_greedy *rule, uint32_t layer);
 
+/* A policy gave the slots of every layer, spare ones included. */
+bool gb_rearrange_is_by_slots(const gb_rearrangement *r);
+
 /* The layer's answer is r->slots: whole numbers, -1 for an empty slot. GB_EINVAL when a slot holds no expert of the layer, a rank
    holds one twice or an expert lives nowhere, with a sentence. */
 int gb_rearrange_take_slots(gb_rearrangement *r, uint32_t layer, gb_error *err);
@@ -46,7 +49,8 @@ int gb_rearrange_take_slots(gb_rearrangement *r, uint32_t layer, gb_error *err);
 /* Places the layers without slots by the swap search, on the solver's numbers. */
 void gb_rearrange_search(gb_rearrangement *r);
 
-/* The answer as a placement after `now`, both of the solver's shape with slots_per_rank; copies share their expert's traffic evenly. */
+/* The answer as a placement after `now`, both of the solver's shape with slots_per_rank; copies share their expert's traffic evenly.
+   `now` may hold copies only if a policy gave the slots of all layers. */
 void gb_rearrange_settle(const gb_rearrangement *r, gb_placement *next, const gb_placement *now);
 
 /* The built-in answer: built-in numbers, swap search. */

@@ -4,7 +4,7 @@
 --     T[i][j] = sum_s A[l-1][s][i] A[l][s][j] / N[l-1][s].
 -- Layer by layer: hottest expert first, to the rank of least (tokens that have to move there + w_load * the fullest rank); then
 -- exchanges of two experts while they gain. It knows no current placement: offline, like the original.
-local policy = { api = 1, name = "moetuner", params = { w_load = 4, passes = 8 } }
+local policy = { api = 1, name = "moetuner", params = { w_load = 4, passes = 2 } }
 
 local params = policy.params
 local max, huge, sort = math.max, math.huge, table.sort
@@ -61,15 +61,18 @@ local function place_greedily(window)
     end
 end
 
--- What an exchange of two experts of different ranks saves.
-local function gain(window, i, j)
-    local E, a, b = window.experts, rank_of[i], rank_of[j]
-    local before, after = 0, 0
+-- What an exchange of two experts of different ranks saves: in tokens that move, and on the fullest rank.
+local function gain_in_cost(E, i, j)
+    local a, b = rank_of[i] * E, rank_of[j] * E
+    return cost[a + i] + cost[b + j] - cost[b + i] - cost[a + j]
+end
+
+local function gain_in_load(window, most, i, j)
+    local a, b, after = rank_of[i], rank_of[j], 0
     for r = 0, window.ranks - 1 do
-        before = max(before, rank_load[r])
         after = max(after, r == a and rank_load[a] - load[i] + load[j] or r == b and rank_load[b] - load[j] + load[i] or rank_load[r])
     end
-    return cost[a * E + i] + cost[b * E + j] - cost[b * E + i] - cost[a * E + j] + params.w_load * (before - after)
+    return params.w_load * (most - after)
 end
 
 local function exchange(i, j)
@@ -78,13 +81,16 @@ local function exchange(i, j)
     rank_load[a], rank_load[b] = rank_load[a] + more, rank_load[b] - more
 end
 
+-- No exchange brings the fullest rank below the mean: that bounds what a pair can save before its loads are looked at.
 local function improve(window)
-    local gained = false
-    for i = 0, window.experts - 2 do
-        for j = i + 1, window.experts - 1 do
-            if rank_of[i] ~= rank_of[j] and gain(window, i, j) > 1e-9 then
+    local E, gained = window.experts, false
+    local most, mean = fullest(window.ranks), E / window.ranks
+    for i = 0, E - 2 do
+        for j = i + 1, E - 1 do
+            local saved = rank_of[i] ~= rank_of[j] and gain_in_cost(E, i, j) or -huge
+            if saved + params.w_load * (most - mean) > 1e-9 and saved + gain_in_load(window, most, i, j) > 1e-9 then
                 exchange(i, j)
-                gained = true
+                most, gained = fullest(window.ranks), true
             end
         end
     end

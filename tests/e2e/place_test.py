@@ -66,7 +66,15 @@ class Place(unittest.TestCase):
     def test_compare_runs_every_policy(self):
         self.gen(*SMALL, "--spare", 2)
         rows = {row["policy"]: row for row in json.loads(self.good("compare", self.dump, "--weights", "balanced", "--json"))}
-        self.assertEqual(set(rows), {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "grouped", "max", "budget", "replicas"})
+        in_c = {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "grouped", "max", "budget", "replicas"}
+        in_lua = {"eplb.lua", "gimbal.lua", "linear.lua", "moetuner.lua"}
+        self.assertEqual(set(rows), in_c | in_lua)
+        for name in in_lua:
+            self.assertEqual(rows[name]["script"], {"asked": 3, "nils": 0, "faults": 0, "fault": ""})
+        for lua, c in (("eplb.lua", "eplb"), ("linear.lua", "linear"), ("gimbal.lua", "paper")):
+            for figure in ("max_over_mean", "worst_max_over_mean", "remote_ratio", "objective", "moves", "bytes"):
+                self.assertEqual(rows[lua][figure], rows[c][figure])
+        self.assertIsNone(rows["eplb.lua"]["gap"])
         self.assertEqual(rows["stay"]["moves"], 0)
         self.assertLess(rows["swap"]["objective"], rows["stay"]["objective"])
         self.assertLess(rows["replicas"]["remote_ratio"], rows["swap"]["remote_ratio"])
@@ -78,6 +86,7 @@ class Place(unittest.TestCase):
         text = self.good("compare", self.dump)
         self.assertIn("max/mean", text)
         self.assertIn("replicas", text)
+        self.assertIn("eplb.lua", text)
 
     def test_caps_hold_for_every_policy(self):
         self.gen(*SMALL, "--spare", 1)

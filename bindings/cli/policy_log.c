@@ -18,9 +18,9 @@ static void print_events(const json_t *events)
     size_t i;
     json_t *event;
     char ago[GB_POLICY_AGO_BYTES];
-    printf("%6s %9s  %-12s %-12s %-13s %s\n", "seq", "ago", "who", "kind", "sha256", "what");
+    printf("%6s %9s  %-32s %-11s %-13s %s\n", "seq", "ago", "who", "kind", "sha256", "what");
     json_array_foreach(events, i, event)
-        printf("%6lld %9s  %-12s %-12s %-13.12s %s\n", (long long)gb_policy_int(event, "seq"), gb_policy_ago(ago, event), gb_policy_text(event, "who"),
+        printf("%6lld %9s  %-32s %-11s %-13.12s %s\n", (long long)gb_policy_int(event, "seq"), gb_policy_ago(ago, event), gb_policy_text(event, "who"),
                gb_policy_text(event, "kind"), gb_policy_text(event, "sha256"), gb_policy_text(event, "text"));
 }
 

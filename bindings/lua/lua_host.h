@@ -61,7 +61,7 @@ typedef struct gb_lua_change {
     const char *hook;                       /* NULL = every hook that the version has */
     const uint64_t *expected_generation;    /* refuse when something has changed since; NULL = do not look */
     bool force;                             /* a quarantined script too, and without the old one's state */
-    const char *who;                        /* "unix socket", "tcp", "signal"; NULL = "start" */
+    const char *who;                        /* as in gb_lua_event; NULL = "start" */
     gb_time now;                            /* 0 = the latest that the host was told */
 } gb_lua_change;
 

@@ -10,7 +10,7 @@ enum {
     GB_LUA_DECISIONS_KEPT = 4096,
     GB_LUA_EVENTS_KEPT = 256,
     GB_LUA_FAULTS_KEPT = 16,       /* each with its snapshot */
-    GB_LUA_WHO_BYTES = 48,
+    GB_LUA_WHO_BYTES = 80,
 };
 
 /* One decision that a script was asked for. */
@@ -39,7 +39,7 @@ typedef struct gb_lua_event {
     gb_lua_event_kind kind;
     uint32_t version;                   /* 0 = the C built-in */
     char sha256[GB_SHA256_HEX + 1];     /* of the version, or "" */
-    char who[GB_LUA_WHO_BYTES];         /* "start", "unix socket", "tcp", "signal", "directory", "fault" */
+    char who[GB_LUA_WHO_BYTES];         /* "start", "unix socket (uid 0, pid 7)", "tcp (127.0.0.1 port 70)", "signal", "directory", "fault" */
     char text[512];                     /* the sentence of the log line */
 } gb_lua_event;
 

@@ -17,6 +17,7 @@ struct gb_rpc_conn {
     bool is_ready;
     void *user;
     bool trusted, greeted, admin;
+    char who[GB_LUA_WHO_BYTES];                /* "unix socket (uid 0, pid 7)" */
     int status;                                /* why it closes; 0 = it does not */
     gb_time opened_at, heard_at;
     gb_frame frame;

@@ -56,6 +56,8 @@ bool gb_rpc_param_hook(gb_rpc_call *call, char name[GB_RPC_STRING_MAX + 1], cons
 
 /* --- policy_list --- */
 
+enum { CHANGES_TOLD = 16 };
+
 static void pack_listed(gb_pack *out, const gb_lua_info *info)
 {
     gb_pack_list map = gb_pack_begin_map(out);
@@ -76,6 +78,10 @@ void gb_rpc_pack_policies(gb_rpc_service *service, gb_pack *out)
     for (uint32_t i = 0; gb_lua_host_info(host, i, &info) == GB_OK; i++) pack_listed(gb_pack_next(&list), &info);
     gb_pack_end(&list);
     gb_rpc_pack_active(gb_pack_key(&map, "active"), host);
+    gb_pack_key_uint(&map, "generation", gb_lua_host_generation(host));
+    const gb_lua_log *log = gb_lua_host_log(host);
+    uint64_t changes = gb_lua_log_events(log);
+    gb_rpc_pack_events(gb_pack_key(&map, "changes"), log, changes > CHANGES_TOLD ? changes - CHANGES_TOLD : 0, 0);
     gb_pack_end(&map);
 }
 
@@ -97,6 +103,12 @@ static const gb_rpc_field policy_fields[] = {
 static const gb_rpc_field policy_list_result[] = {
     {.name = "policies", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .fields = policy_fields, .doc = "every version"},
     GB_RPC_ACTIVE_FIELD,
+    {.name = "generation", .type = GB_RPC_INT, .doc = "grows with every change of what decides"},
+    {.name = "changes",
+     .type = GB_RPC_MAP,
+     .shape = GB_RPC_LIST,
+     .fields = gb_rpc_event_fields,
+     .doc = "the latest 16, oldest first: a subscriber to policies that sees a gap in seq asks policy_log"},
     {0},
 };
 

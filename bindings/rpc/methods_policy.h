@@ -15,6 +15,10 @@ void gb_rpc_pack_policy(gb_pack_list *map, const gb_lua_info *info);
 /* Version by hook. */
 void gb_rpc_pack_active(gb_pack *out, const gb_lua_host *host);
 
+/* Changes with a higher seq than after, oldest first: lists of gb_rpc_event_fields. now 0: without their ages. */
+void gb_rpc_pack_events(gb_pack *out, const gb_lua_log *log, uint64_t after, gb_time now);
+extern const gb_rpc_field gb_rpc_event_fields[];
+
 /* Who changes something, what is expected, and when. The generation is stored where the change points at. */
 gb_lua_change gb_rpc_read_change(const gb_rpc_call *call, const char *hook, uint64_t *generation);
 

@@ -11,7 +11,7 @@ gb_lua_change gb_rpc_read_change(const gb_rpc_call *call, const char *hook, uint
     gb_lua_change change = {
         .hook = hook,
         .force = gb_rpc_param_bool(call->params, "force", false),
-        .who = call->conn->trusted ? "unix socket" : "tcp",
+        .who = call->conn->who,
         .now = call->now,
     };
     if (!gb_rpc_param(call->params, "expected_generation")) return change;

@@ -9,13 +9,24 @@
 
 /* --- policy_log --- */
 
-static void pack_events(gb_pack *out, const gb_lua_log *log, uint64_t after, gb_time now)
+const gb_rpc_field gb_rpc_event_fields[] = {
+    {.name = "seq", .type = GB_RPC_INT, .doc = "1, 2 ...; the latest 256 are kept"},
+    {.name = "age_ms", .type = GB_RPC_FLOAT, .optional = true, .doc = "how long ago; missing for what was done before serving began, and in events"},
+    {.name = "kind", .type = GB_RPC_STRING, .doc = "load, activate, builtin, rollback, set, quarantine, shadow or refused"},
+    {.name = "version", .type = GB_RPC_INT, .doc = "0 = the C built-in"},
+    {.name = "sha256", .type = GB_RPC_STRING, .doc = "of its source, or \"\""},
+    {.name = "who", .type = GB_RPC_STRING, .doc = "start, unix socket (uid and pid), tcp (address), signal, directory or fault"},
+    {.name = "text", .type = GB_RPC_TEXT, .doc = "the line of the server's log"},
+    {0},
+};
+
+void gb_rpc_pack_events(gb_pack *out, const gb_lua_log *log, uint64_t after, gb_time now)
 {
     gb_pack_list list = gb_pack_begin_array(out);
     for (const gb_lua_event *event; (event = gb_lua_log_next_event(log, &after));) {
         gb_pack_list map = gb_pack_begin_map(gb_pack_next(&list));
         gb_pack_key_uint(&map, "seq", event->seq);
-        if (event->at) gb_pack_key_float(&map, "age_ms", gb_to_ms(gb_time_since(event->at, now)));
+        if (event->at && now) gb_pack_key_float(&map, "age_ms", gb_to_ms(gb_time_since(event->at, now)));
         gb_pack_key_str(&map, "kind", gb_lua_event_kind_name(event->kind));
         gb_pack_key_uint(&map, "version", event->version);
         gb_pack_key_str(&map, "sha256", event->sha256);
@@ -49,7 +60,7 @@ static gb_rpc_outcome run_policy_log(gb_rpc_call *call)
     const gb_lua_log *log = gb_lua_host_log(call->service->instance->policies);
     uint64_t fault_seq = (uint64_t)gb_rpc_param_int(call->params, "fault", 0), after = 0;
     gb_pack_list map = gb_pack_begin_map(call->out);
-    pack_events(gb_pack_key(&map, "events"), log, (uint64_t)gb_rpc_param_int(call->params, "after", 0), call->now);
+    gb_rpc_pack_events(gb_pack_key(&map, "events"), log, (uint64_t)gb_rpc_param_int(call->params, "after", 0), call->now);
     gb_pack_list faults = gb_pack_begin_array(gb_pack_key(&map, "faults"));
     for (const gb_lua_fault *fault; (fault = gb_lua_log_next_fault(log, &after));) {
         if (!fault_seq || fault->seq == fault_seq) pack_fault(gb_pack_next(&faults), log, fault, fault_seq != 0, call->now);
@@ -66,17 +77,6 @@ static const gb_rpc_field policy_log_params[] = {
      .high = INT64_MAX,
      .doc = "only events with a higher seq; default 0: all that are kept"},
     {.name = "fault", .type = GB_RPC_INT, .low = 1, .high = INT64_MAX, .doc = "only the fault with this seq, and its snapshot"},
-    {0},
-};
-
-static const gb_rpc_field event_fields[] = {
-    {.name = "seq", .type = GB_RPC_INT, .doc = "1, 2 ...; the latest 256 are kept"},
-    {.name = "age_ms", .type = GB_RPC_FLOAT, .optional = true, .doc = "how long ago; missing for what was done before serving began"},
-    {.name = "kind", .type = GB_RPC_STRING, .doc = "load, activate, builtin, rollback, set, quarantine, shadow or refused"},
-    {.name = "version", .type = GB_RPC_INT, .doc = "0 = the C built-in"},
-    {.name = "sha256", .type = GB_RPC_STRING, .doc = "of its source, or \"\""},
-    {.name = "who", .type = GB_RPC_STRING, .doc = "start, unix socket, tcp, signal, directory or fault"},
-    {.name = "text", .type = GB_RPC_TEXT, .doc = "the line of the server's log"},
     {0},
 };
 
@@ -97,7 +97,7 @@ static const gb_rpc_field fault_fields[] = {
 };
 
 static const gb_rpc_field policy_log_result[] = {
-    {.name = "events", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .fields = event_fields, .doc = "changes, oldest first"},
+    {.name = "events", .type = GB_RPC_MAP, .shape = GB_RPC_LIST, .fields = gb_rpc_event_fields, .doc = "changes, oldest first"},
     {.name = "faults",
      .type = GB_RPC_MAP,
      .shape = GB_RPC_LIST,

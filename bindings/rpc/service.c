@@ -69,12 +69,21 @@ int32_t *gb_rpc_service_tokens(gb_rpc_service *service, size_t n)
 
 /* --- connections --- */
 
+static const char *kind_of(const gb_rpc_conn *conn) { return conn->trusted ? "unix socket" : "tcp"; }
+
+void gb_rpc_set_peer(gb_rpc_conn *conn, const char *peer)
+{
+    _Static_assert(GB_RPC_PEER_BYTES + sizeof "unix socket ()" <= GB_LUA_WHO_BYTES, "a record has room for kind and peer");
+    snprintf(conn->who, sizeof conn->who, "%s (%.*s)", kind_of(conn), GB_RPC_PEER_BYTES - 1, peer);
+}
+
 gb_rpc_conn *gb_rpc_open(gb_rpc_service *service, bool trusted, gb_time now)
 {
     if (service->n_conns == GB_RPC_CONNECTIONS_MAX) return NULL;
     gb_rpc_conn *conn = calloc(1, sizeof *conn);
     if (!conn) return NULL;
     *conn = (gb_rpc_conn){.service = service, .next = service->conns, .trusted = trusted, .opened_at = now, .heard_at = now};
+    snprintf(conn->who, sizeof conn->who, "%s", kind_of(conn));
     gb_frame_init(&conn->frame);
     gb_pack_init(&conn->in, IN_LIMIT);
     gb_pack_init(&conn->out, OUT_LIMIT);

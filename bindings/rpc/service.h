@@ -40,6 +40,10 @@ void gb_rpc_service_free(gb_rpc_service *service);
 gb_rpc_conn *gb_rpc_open(gb_rpc_service *service, bool trusted, gb_time now);
 void         gb_rpc_close(gb_rpc_conn *conn, gb_time now);    /* aborts its requests */
 
+/* Who is at the other end, as far as the socket knows it: "uid 0, pid 7", "127.0.0.1 port 70". For the record of changes. */
+enum { GB_RPC_PEER_BYTES = 64 };
+void gb_rpc_set_peer(gb_rpc_conn *conn, const char *peer);
+
 /* Bytes that arrived. Returns 0, or a status when the connection must be closed after its output is sent (malformed
    frame, no hello, slow reader). */
 int gb_rpc_input(gb_rpc_conn *conn, const void *bytes, size_t n, gb_time now);

@@ -30,7 +30,7 @@ static uint64_t policies_mark(gb_rpc_service *service)
 {
     const gb_lua_host *host = service->instance->policies;
     gb_lua_info info;
-    uint64_t mark = gb_lua_host_count(host) + 4099 * gb_lua_host_generation(host);
+    uint64_t mark = gb_lua_log_events(gb_lua_host_log(host)) + 4099 * gb_lua_host_generation(host);
     for (int h = 0; h < GB_HOOKS; h++) mark = mark * 1000003 + gb_lua_host_active(host, (gb_hook)h);
     for (uint32_t i = 0; gb_lua_host_info(host, i, &info) == GB_OK; i++) mark += info.faults << 32;
     return mark;

@@ -1,8 +1,10 @@
+#define _GNU_SOURCE
 #include "bindings/uv/listen.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "bindings/uv/socket_path.h"
@@ -193,6 +195,32 @@ static int init_stream(gb_listen *l, stream *socket, bool local)
     return failed;
 }
 
+/* Who connects, as the kernel says it; a peer that it does not know stays nameless. */
+static void name_local_peer(connection *c)
+{
+    char name[GB_RPC_PEER_BYTES];
+    struct ucred who;
+    socklen_t bytes = sizeof who;
+    uv_os_fd_t fd;
+    if (uv_fileno(&c->socket.handle, &fd) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) return;
+    snprintf(name, sizeof name, "uid %lu, pid %ld", (unsigned long)who.uid, (long)who.pid);
+    gb_rpc_set_peer(c->rpc, name);
+}
+
+static void name_tcp_peer(connection *c)
+{
+    char name[GB_RPC_PEER_BYTES], host[INET6_ADDRSTRLEN];
+    struct sockaddr_storage address;
+    int bytes = sizeof address;
+    if (uv_tcp_getpeername(&c->socket.tcp, (struct sockaddr *)&address, &bytes)) return;
+    bool six = address.ss_family == AF_INET6;
+    int failed = six ? uv_ip6_name((struct sockaddr_in6 *)&address, host, sizeof host) : uv_ip4_name((struct sockaddr_in *)&address, host, sizeof host);
+    if (failed) return;
+    snprintf(name, sizeof name, "%s port %u", host,
+             ntohs(six ? ((struct sockaddr_in6 *)&address)->sin6_port : ((struct sockaddr_in *)&address)->sin_port));
+    gb_rpc_set_peer(c->rpc, name);
+}
+
 static void on_connect(uv_stream_t *server, int status)
 {
     listener *from = server->data;
@@ -215,7 +243,9 @@ static void on_connect(uv_stream_t *server, int status)
     }
     gb_rpc_set_user(c->rpc, c);
     link_connection(l, c);
-    if (!local) {
+    if (local) name_local_peer(c);
+    else {
+        name_tcp_peer(c);
         uv_tcp_nodelay(&c->socket.tcp, 1);
         uv_tcp_keepalive(&c->socket.tcp, 1, KEEPALIVE_S);
     }

@@ -1,6 +1,7 @@
 """gimbal policy VERB against a running server: what it prints, what it changes, and what it says when it may not."""
 
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -131,7 +132,7 @@ class Verbs(unittest.TestCase):
             self.ask_for_a_decision()
         events = self.asked("log", "--after", seq)["events"]
         self.assertEqual([e["kind"] for e in events], ["set", "quarantine", "builtin"])
-        self.assertTrue(events[0]["who"].startswith("unix socket"), events[0])
+        self.assertRegex(events[0]["who"], rf"^unix socket \(uid {os.getuid()}, pid \d+\)$")
         self.assertEqual(len(events[0]["sha256"]), 64)
         text = self.good("log")
         self.assertRegex(text, r"unix socket.* set .*params\.bad = true")
@@ -172,6 +173,26 @@ class Verbs(unittest.TestCase):
         self.assertEqual(self.asked("status")["hooks"], before["hooks"])
         self.refused(["load", self.directory], 64, "policy")
         self.refused(["load", self.directory / "none.lua"], 64, "No such file")
+
+
+class OverTcp(unittest.TestCase):
+    def test_changes_need_the_admin_token_and_say_where_they_came_from(self):
+        with tempfile.TemporaryDirectory() as directory:
+            token = pathlib.Path(directory) / "token"
+            token.write_text("open wide\n")
+            with Server("--rpc-port", "0", "--admin-token-file", token) as server:
+                tcp = ["--port", server.tcp_port()]
+                for words in (["builtin"], ["rollback"], ["activate", "round_robin"], ["set", "w_kv=1"]):
+                    done = gimbal("policy", *words, *tcp)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn("FORBIDDEN", done.stderr.decode())
+                self.assertEqual(gimbal("policy", "status", *tcp).returncode, 0)
+                done = gimbal("policy", "activate", "round_robin", "--hook", "select_engine", *tcp, "--key-file", token)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                change = server.rpc("policy_log")[0]["events"][-1]
+                self.assertRegex(change["who"], r"^tcp \(127\.0\.0\.1 port \d+\)$")
+                self.assertRegex(server.log(), rf"round_robin v\d+ decides select_engine \(by tcp \(127.*\), sha256 {change['sha256']}\)")
+                server.stop()
 
 
 if __name__ == "__main__":

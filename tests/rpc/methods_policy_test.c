@@ -290,17 +290,81 @@ static void the_decision_log_is_read_in_steps(void)
     fixture_close(&f);
 }
 
-static void changes_need_admin_rights_and_looking_does_not(void)
+/* Methods about policies that any client may call. Whatever else is added to these themes changes something or runs code. */
+static bool only_looks(const char *method)
 {
-    static const char *const changes[] = {"policy_rollback", "policy_builtin"}, *const looks[] = {"policy_status", "policy_log", "decision_log"};
+    static const char *const looks[] = {"policy_list", "policy_get", "policy_status", "policy_log", "decision_log"};
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
+        if (strcmp(looks[i], method) == 0) return true;
+    return false;
+}
+
+static void every_method_about_policies_but_those_that_look_needs_admin_rights(void)
+{
+    int changes = 0;
+    for (const gb_rpc_theme *t = gb_rpc_themes; t->title; t++)
+        for (const gb_rpc_method *m = t->methods; m->name; m++) {
+            if (strncmp(m->name, "policy_", 7) != 0 && strcmp(m->name, "decision_log") != 0) continue;
+            if (only_looks(m->name) != (m->right == GB_RPC_NEEDS_HELLO))
+                check_fail(__FILE__, __LINE__, "%s: only methods that look may be called without admin rights", m->name);
+            changes += m->right == GB_RPC_NEEDS_ADMIN;
+        }
+    CHECK(changes >= 5);
+}
+
+static void looking_changes_nothing_and_no_user_reaches_the_rest(void)
+{
     fixture f;
     peer p;
     fixture_open(&f, NULL);
     peer_open(&p, &f, false);
     json_decref(peer_call(&p, "hello", "{\"client\": \"test\"}"));
-    for (int i = 0; i < 2; i++) peer_call_fails(&p, changes[i], "{}", GB_RPC_FORBIDDEN, NULL, "");
-    peer_call_fails(&p, "policy_set", "{\"version\": 1, \"param\": \"x\", \"number\": 1}", GB_RPC_FORBIDDEN, NULL, "");
-    for (int i = 0; i < 3; i++) json_decref(peer_call(&p, looks[i], "{}"));
+    json_t *before = peer_call(&p, "policy_list", "{}");
+    for (const gb_rpc_theme *t = gb_rpc_themes; t->title; t++)
+        for (const gb_rpc_method *m = t->methods; m->name; m++) {
+            if (strncmp(m->name, "policy_", 7) != 0) continue;
+            const char *params = "{\"version\": 1, \"source\": \"" LAST_ENGINE "\", \"param\": \"w_kv\", \"number\": 1}";
+            if (only_looks(m->name)) json_decref(peer_call(&p, m->name, params));
+            else peer_call_fails(&p, m->name, params, GB_RPC_FORBIDDEN, NULL, "admin");
+        }
+    json_t *after = peer_call(&p, "policy_list", "{}");
+    CHECK(json_equal(before, after));
+    json_decref(before);
+    json_decref(after);
+    peer_close(&p);
+    fixture_close(&f);
+}
+
+static void a_change_on_the_wire_says_what_and_who(void)
+{
+    fixture f;
+    peer p;
+    fixture_open(&f, NULL);
+    peer_hello(&p, &f);
+    gb_rpc_set_peer(p.conn, "uid 7, pid 8");
+    json_decref(peer_call(&p, "subscribe", "{\"topics\": [\"policies\"], \"min_interval_ms\": 10}"));
+    fixture_pass(&f, 0);
+    peer_receive(&p);
+    json_decref(peer_take(&p, "event"));
+    int64_t version = load(&p, "{\"source\": \"" BAD_LATER "\"}");
+    activate(&p, version);
+    json_decref(call_of(&p, "policy_set", "{\"version\": %lld, \"param\": \"weight\", \"number\": 2}", version));
+    json_decref(peer_call(&p, "policy_rollback", "{\"hook\": \"select_engine\"}"));
+    json_decref(call_of(&p, "policy_activate", "{\"version\": %lld}", version));
+    json_decref(peer_call(&p, "policy_builtin", "{}"));
+    fixture_pass(&f, gb_ms(20));
+    peer_receive(&p);
+    json_t *event = peer_take(&p, "event");
+    const json_t *changes = json_object_get(json_object_get(event, "data"), "changes");
+    static const char *const kinds[] = {"load", "activate", "set", "rollback", "activate", "builtin"};
+    CHECK_EQ(json_array_size(changes), 6);
+    for (size_t i = 0; i < 6; i++) {
+        const json_t *change = json_array_get(changes, i);
+        CHECK_STR(json_text(change, "kind"), kinds[i]);
+        CHECK_STR(json_text(change, "who"), "unix socket (uid 7, pid 8)");
+        CHECK_EQ(strlen(json_text(change, "sha256")), json_int(change, "version") ? 64 : 0);
+    }
+    json_decref(event);
     peer_close(&p);
     fixture_close(&f);
 }
@@ -310,4 +374,5 @@ TESTS(TEST(shipped_policies_are_listed), TEST(a_loaded_policy_decides_once_it_is
       TEST(a_policy_that_does_not_compile_is_rejected_with_its_line), TEST(a_source_over_256_kib_is_too_large),
       TEST(replacing_a_policy_mid_stream_loses_no_token), TEST(a_change_that_expects_an_old_generation_conflicts),
       TEST(params_are_set_by_type_and_shown_in_the_status), TEST(a_quarantine_is_told_with_its_faults_and_their_snapshots),
-      TEST(the_decision_log_is_read_in_steps), TEST(changes_need_admin_rights_and_looking_does_not))
+      TEST(the_decision_log_is_read_in_steps), TEST(every_method_about_policies_but_those_that_look_needs_admin_rights),
+      TEST(looking_changes_nothing_and_no_user_reaches_the_rest), TEST(a_change_on_the_wire_says_what_and_who))

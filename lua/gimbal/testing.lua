@@ -21,6 +21,7 @@ testing.columns = {
         prefill_tokens = 1, prompt_tokens = 1, generated_tokens = 0, max_tokens = 16, wait_ns = 0, priority = 0,
         deadline_ns = math.huge, preemptions = 0, promoted = 0, key = 0 / 0, cached_tokens = 0,
     },
+    ranks = { load = 0, free = 1, traffic = 0, score = 0 / 0 },
 }
 
 -- What a policy finds in its environment, beside gimbal.
@@ -65,13 +66,17 @@ local function read_only(what)
     return function() error(what .. " is read-only", 2) end
 end
 
-local function write_key(rows)
+local function check_value(view, name, index, value)
+    if type(value) ~= "number" or value - value ~= 0 then
+        error(string.format("%s.%s[%s] = %s: a %s must be a finite number", view, name, tostring(index), show(value), name), 3)
+    end
+end
+
+local function write_cell(view, name, rows)
     return function(_, index, value)
-        check_index("queue.key", index, #rows)
-        if type(value) ~= "number" or value - value ~= 0 then
-            error(string.format("queue.key[%s] = %s: a key must be a finite number", tostring(index), show(value)), 2)
-        end
-        rows[index + 1].key = value
+        check_index(view .. "." .. name, index, #rows)
+        check_value(view, name, index, value)
+        rows[index + 1][name] = value
     end
 end
 
@@ -87,7 +92,7 @@ local function column(view, name, rows)
     return proxy(function(_, index)
         check_index(what, index, #rows)
         return rows[index + 1][name]
-    end, name == "key" and write_key(rows) or read_only(what))
+    end, (name == "key" or name == "score") and write_cell(view, name, rows) or read_only(what))
 end
 
 local function table_view(view, rows, scalars)
@@ -209,6 +214,193 @@ function testing.order(policy, queue)
     end
     table.sort(indices, served_before(queue))
     return indices
+end
+
+-- ---- placing experts ---------------------------------------------------------------------------------------------------
+
+local shapes = setmetatable({}, { __mode = "k" }) -- of windows: what a view does not tell
+
+-- Columns of different lengths, {values, n, writable} each.
+local function list_view(view, columns, fields)
+    for name, column_of in pairs(columns) do
+        local what, values, n = view .. "." .. name, column_of[1], column_of[2]
+        fields[name] = proxy(function(_, index)
+            check_index(what, index, n)
+            return values[index + 1]
+        end, column_of[3] and function(_, index, value)
+            check_index(what, index, n)
+            check_value(view, name, index, value)
+            values[index + 1] = value
+        end or read_only(what))
+    end
+    return proxy(function(_, name)
+        if fields[name] == nil then error(string.format("%s has no column %s", view, show(name)), 2) end
+        return fields[name]
+    end, read_only(view))
+end
+
+local function flatten(tokens)
+    local flat, of_expert = {}, {}
+    for _, layer in ipairs(tokens) do
+        local first = #of_expert
+        for s, source in ipairs(layer) do
+            for e, count in ipairs(source) do
+                flat[#flat + 1] = count
+                of_expert[first + e] = (s > 1 and of_expert[first + e] or 0) + count
+            end
+        end
+    end
+    return flat, of_expert
+end
+
+-- What placement hooks see. tokens[layer][source][expert] in Lua's counting, ranks; and if you like spare (slots of a rank beyond
+-- experts / ranks) or slots_per_rank, id, home (of all layers in a row) and link_cost (of all sources). By default experts are where
+-- they are at start and a source's own ranks cost nothing, all others 1.
+function testing.window(fields)
+    local shape = {
+        layers = #fields.tokens, sources = #fields.tokens[1], experts = #fields.tokens[1][1], ranks = fields.ranks,
+        id = fields.id or 1, duration_ns = 0,
+    }
+    shape.capacity = shape.experts / shape.ranks
+    assert(shape.capacity % 1 == 0 or fields.slots_per_rank, "experts do not divide over ranks: say how many slots a rank has")
+    shape.expert_rows, shape.link_rows = shape.layers * shape.experts, shape.sources * shape.ranks
+    shape.n = shape.expert_rows * shape.sources
+    local flat, of_expert = flatten(fields.tokens)
+    local home, link_cost = fields.home or {}, fields.link_cost or {}
+    for i = 1, fields.home and 0 or shape.expert_rows do home[i] = math.floor((i - 1) % shape.experts / shape.capacity) end
+    for i = 1, fields.link_cost and 0 or shape.link_rows do
+        local source, rank = math.floor((i - 1) / shape.ranks), (i - 1) % shape.ranks
+        link_cost[i] = math.floor(rank * shape.sources / shape.ranks) == source and 0 or 1
+    end
+    local slots = shape.ranks * (fields.slots_per_rank or shape.capacity + (fields.spare or 0))
+    local view = list_view("window", {
+        tokens = { flat, shape.n }, expert_tokens = { of_expert, shape.expert_rows }, home = { home, shape.expert_rows },
+        link_cost = { link_cost, shape.link_rows },
+    }, shape)
+    shapes[view] = { slots = slots }
+    return view
+end
+
+local function ask_for_costs(policy, window, layer)
+    local answer = { cost = {}, load = {}, expert_of_slot = {} }
+    local n, slots = window.ranks * window.experts, shapes[window].slots
+    for i = 1, n do answer.cost[i] = 0 / 0 end
+    for i = 1, window.experts do answer.load[i] = 0 / 0 end
+    for i = 1, slots do answer.expert_of_slot[i] = 0 / 0 end
+    local out = list_view("out", {
+        cost = { answer.cost, n, true }, load = { answer.load, window.experts, true },
+        expert_of_slot = { answer.expert_of_slot, slots, true },
+    }, { n = n, ranks = window.ranks, experts = window.experts, slots = slots })
+    local returned = policy.placement_cost(layer, window, out)
+    if returned ~= nil then error(string.format("placement_cost returned %s; it must fill out and return nothing", show(returned)), 3) end
+    return answer
+end
+
+local function check_written(list, name, layer)
+    for i, value in ipairs(list) do
+        if value ~= value then error(string.format("placement_cost left out.%s[%d] of layer %d unset", name, i - 1, layer), 3) end
+    end
+end
+
+-- The costs and loads that placement_cost writes for a layer, as lists.
+function testing.costs(policy, window, layer)
+    local answer = ask_for_costs(policy, window, layer)
+    check_written(answer.cost, "cost", layer)
+    check_written(answer.load, "load", layer)
+    return answer.cost, answer.load
+end
+
+local function check_slots(slots, window, layer)
+    local lives, per_rank = {}, #slots / window.ranks
+    for i, expert in ipairs(slots) do
+        local rank = math.floor((i - 1) / per_rank)
+        if expert ~= expert then slots[i], expert = -1, -1 end
+        if expert < -1 or expert >= window.experts or expert % 1 ~= 0 then
+            error(string.format("slot %d of layer %d holds %.14g; experts are 0..%d, and -1 is none", i - 1, layer, expert,
+                window.experts - 1), 3)
+        end
+        if expert >= 0 and lives[expert] == rank then
+            error(string.format("rank %d holds expert %d of layer %d twice", rank, expert, layer), 3)
+        end
+        lives[expert] = rank
+    end
+    for e = 0, window.experts - 1 do
+        if not lives[e] then error(string.format("expert %d of layer %d lives nowhere", e, layer), 3) end
+    end
+    return slots
+end
+
+-- The slots that placement_cost writes, one list for each layer; -1 is an empty one.
+function testing.slots(policy, window)
+    local layers = {}
+    for layer = 0, window.layers - 1 do
+        layers[layer + 1] = check_slots(ask_for_costs(policy, window, layer).expert_of_slot, window, layer)
+    end
+    return layers
+end
+
+local function traffic_of(window, layer, expert, rank, per_mean)
+    local traffic = 0
+    for s = 0, window.sources - 1 do
+        traffic = traffic + per_mean * window.link_cost[s * window.ranks + rank]
+            * window.tokens[(layer * window.sources + s) * window.experts + expert]
+    end
+    return traffic
+end
+
+local function hottest_first(window, layer)
+    local order, total = {}, 0
+    for e = 0, window.experts - 1 do
+        order[e + 1], total = e, total + window.expert_tokens[layer * window.experts + e]
+    end
+    table.sort(order, function(a, b)
+        local hot_a, hot_b = window.expert_tokens[layer * window.experts + a], window.expert_tokens[layer * window.experts + b]
+        if hot_a ~= hot_b then return hot_a > hot_b end
+        return a < b
+    end)
+    return order, total > 0 and window.experts / total or 0
+end
+
+-- Equal scores prefer the rank where the expert is now, then the emptier rank, then the lower number.
+local function is_better(rows, i, best, home)
+    local row, other = rows[i], rows[best]
+    if row.score ~= other.score then return row.score < other.score end
+    return best - 1 ~= home and (i - 1 == home or row.load < other.load)
+end
+
+local function take_lowest(rows, home, layer, expert)
+    local best
+    for i, row in ipairs(rows) do
+        if row.free > 0 then
+            if row.score ~= row.score then
+                error(string.format("score_expert left ranks.score[%d] of expert %d in layer %d unset", i - 1, expert, layer), 3)
+            end
+            if not best or is_better(rows, i, best, home) then best = i end
+        end
+    end
+    return best
+end
+
+local function place_layer(policy, window, layer)
+    local order, per_mean = hottest_first(window, layer)
+    local rows, rank_of = {}, {}
+    for r = 1, window.ranks do rows[r] = { load = 0, free = window.capacity } end
+    for _, expert in ipairs(order) do
+        local at = layer * window.experts + expert
+        local load, home = per_mean * window.expert_tokens[at], window.home[at]
+        for r, row in ipairs(rows) do row.score, row.traffic = 0 / 0, traffic_of(window, layer, expert, r - 1, per_mean) end
+        policy.score_expert(layer, expert, table_view("ranks", rows, { expert_load = load, home = home, window = window }))
+        local best = take_lowest(rows, home, layer, expert)
+        rows[best].load, rows[best].free, rank_of[expert + 1] = rows[best].load + load, rows[best].free - 1, best - 1
+    end
+    return rank_of
+end
+
+-- The ranks that score_expert's scores lead to, one list for each layer: experts are placed one after the other, hottest first.
+function testing.place(policy, window)
+    local layers = {}
+    for layer = 0, window.layers - 1 do layers[layer + 1] = place_layer(policy, window, layer) end
+    return layers
 end
 
 -- ---- random tables -----------------------------------------------------------------------------------------------------

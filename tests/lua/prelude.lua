@@ -10,9 +10,9 @@ end
 
 local prelude = {}
 
--- The columns of one list in core/flow/columns.h: {name, unit, meaning} each.
-function prelude.columns(list)
-    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_COLUMNS%(X%)(.-)\n[\n#]")
+-- The columns of one list in core/flow/columns.h: {name, unit, meaning} each. kind: COLUMNS or SCALARS.
+function prelude.columns(list, kind)
+    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_" .. (kind or "COLUMNS") .. "%(X%)(.-)\n[\n#]")
     local columns = {}
     for name, unit, meaning in text:gmatch('X%(([%w_]+), "(.-)", "(.-)"%)') do
         columns[#columns + 1] = { name = name, unit = unit, meaning = meaning }

@@ -19,6 +19,73 @@ describe("gimbal.testing", function()
         assert.same(names_of(prelude.columns("ENGINE")), sorted_keys(testing.columns.engines))
         assert.same(names_of(prelude.columns("REQUEST")), sorted_keys(testing.columns.request))
         assert.same(names_of(prelude.columns("QUEUE")), sorted_keys(testing.columns.queue))
+        assert.same(names_of(prelude.columns("RANK")), sorted_keys(testing.columns.ranks))
+    end)
+
+    local function two_layers(fields)
+        fields = fields or {}
+        fields.ranks = 2
+        fields.tokens = { { { 1, 2, 3, 4 }, { 10, 20, 30, 40 } }, { { 0, 0, 0, 0 }, { 5, 0, 0, 0 } } }
+        return testing.window(fields)
+    end
+
+    it("has windows with every number and column of core/flow/columns.h", function()
+        local window = two_layers({ spare = 1 })
+        for _, scalar in ipairs(prelude.columns("WINDOW", "SCALARS")) do assert.is_number(window[scalar.name]) end
+        for _, list in ipairs({ "WINDOW", "WINDOW_EXPERT", "WINDOW_LINK" }) do
+            for _, column in ipairs(prelude.columns(list)) do assert.is_number(window[column.name][0]) end
+        end
+        assert.same({ 16, 2, 2, 4, 2, 2, 8, 4 }, { window.n, window.layers, window.sources, window.experts, window.ranks, window.capacity,
+            window.expert_rows, window.link_rows })
+        assert.same({ 30, 33, 5 }, { window.tokens[6], window.expert_tokens[2], window.expert_tokens[4] })
+        assert.same({ 0, 1, 1, 0 }, { window.home[1], window.home[2], window.link_cost[1], window.link_cost[3] })
+    end)
+
+    it("offers placement_cost what core/flow/columns.h says, and takes costs or slots", function()
+        local window = two_layers({ spare = 1 })
+        local function costly(_, _, out)
+            for _, scalar in ipairs(prelude.columns("COST", "SCALARS")) do assert.is_number(out[scalar.name]) end
+            for i = 0, out.n - 1 do out.cost[i] = i end
+            for e = 0, out.experts - 1 do out.load[e] = 1 end
+        end
+        local cost, load = testing.costs({ placement_cost = costly }, window, 1)
+        assert.same({ 8, 4, 7 }, { #cost, #load, cost[8] })
+        local function halves(_, _, out)
+            for i, expert in ipairs({ 0, 1, 2, 2, 3 }) do out.expert_of_slot[i - 1] = expert end
+            assert.equal(6, out.slots)
+        end
+        assert.same({ { 0, 1, 2, 2, 3, -1 }, { 0, 1, 2, 2, 3, -1 } }, testing.slots({ placement_cost = halves }, window))
+    end)
+
+    it("refuses placements that the core refuses", function()
+        local window = two_layers()
+        local function slots(list)
+            return function()
+                testing.slots({ placement_cost = function(_, _, out)
+                    for i, expert in ipairs(list) do out.expert_of_slot[i - 1] = expert end
+                end }, window)
+            end
+        end
+        assert.has_error(slots({ 0, 1, 2 }), "expert 3 of layer 0 lives nowhere")
+        assert.has_error(slots({ 0, 0, 2, 3 }), "rank 0 holds expert 0 of layer 0 twice")
+        assert.has_error(slots({ 0, 1, 2, 4 }), "slot 3 of layer 0 holds 4; experts are 0..3, and -1 is none")
+        assert.error_matches(slots({ 0, 1, 2, 3, 0 }), "out.expert_of_slot%[4%]: index out of range 0..3")
+        assert.error_matches(slots({ 0 / 0 }), "out.expert_of_slot%[0%] = %-?nan: a expert_of_slot must be a finite number")
+        assert.error_matches(function() testing.costs({ placement_cost = function(_, _, out) out.cost[0] = 1 end }, window, 0) end,
+            "placement_cost left out.cost%[1%] of layer 0 unset")
+        assert.error_matches(function() testing.place({ score_expert = function() end }, window) end,
+            "score_expert left ranks.score%[0%] of expert 3 in layer 0 unset")
+    end)
+
+    it("places by score_expert as the core does: hottest first, equals stay, then the emptier rank", function()
+        local window = two_layers({ home = { 1, 1, 0, 0, 0, 1, 0, 1 } })
+        local seen = {}
+        local ranks = testing.place({ score_expert = function(layer, expert, view)
+            seen[#seen + 1] = { layer, expert, view.home, view.free[0] + view.free[1] }
+            for r = 0, view.n - 1 do view.score[r] = 0 end
+        end }, window)
+        assert.same({ { 1, 1, 0, 0 }, { 0, 1, 0, 1 } }, ranks)
+        assert.same({ { 0, 3, 0, 4 }, { 0, 2, 0, 3 }, { 0, 1, 1, 2 } }, { seen[1], seen[2], seen[3] })
     end)
 
     it("has the environment that the host gives", function()

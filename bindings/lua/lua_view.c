@@ -42,7 +42,7 @@ static const char layout[] =
     "typedef struct { int32_t n; " RANK_TEXT "} gb_rank_table;\n"
     "typedef struct { " COST_TEXT "} gb_cost_table;\n"
     "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue;\n"
-    "                 const gb_window_table *window; const gb_rank_table *ranks; gb_cost_table *out; double now_ns; } gb_lua_frame;\n";
+    "                 const gb_window_table *window; const gb_rank_table *ranks; gb_cost_table *out; double now_ns, pcalls; } gb_lua_frame;\n";
 
 void gb_lua_frame_clear(gb_lua_frame *frame)
 {

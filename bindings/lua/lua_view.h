@@ -18,6 +18,7 @@ typedef struct gb_lua_frame {
     const gb_rank_table *ranks;
     gb_cost_table *out;
     double now_ns;
+    double pcalls;                    /* of the running call, one inside the other; the prelude counts them */
 } gb_lua_frame;
 
 void gb_lua_frame_clear(gb_lua_frame *frame);

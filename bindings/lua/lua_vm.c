@@ -132,6 +132,7 @@ void gb_lua_vm_begin(gb_lua_vm *vm, const char *running, uint64_t budget_ns)
 
 bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results)
 {
+    vm->frame.pcalls = 0;
     int status = lua_pcall(vm->L, n_args, n_results, GB_LUA_HANDLER);
     if (status == 0) return true;
     if (status == LUA_ERRMEM)

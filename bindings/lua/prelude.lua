@@ -3,8 +3,8 @@
 -- script, because indexing a raw pointer knows no bounds. Error levels count from the script, so that a fault names its line.
 local host = ... -- see gb_lua_view_push and push_host in C
 local ffi, bit = host.ffi, bit
-local error, floor, getmetatable, ipairs, newproxy, pairs, select, setmetatable, tostring, type =
-    error, math.floor, getmetatable, ipairs, newproxy, pairs, select, setmetatable, tostring, type
+local error, floor, getmetatable, ipairs, newproxy, pairs, pcall, select, setmetatable, tostring, type =
+    error, math.floor, getmetatable, ipairs, newproxy, pairs, pcall, select, setmetatable, tostring, type
 local byte, format, gsub, rep, sub = string.byte, string.format, string.gsub, string.rep, string.sub
 local insert, sort = table.insert, table.sort
 
@@ -16,6 +16,7 @@ local HOOKS = { -- and what each is called with
 local REP_BYTES_MAX = 64 * 1024 -- of one string.rep
 local SORT_ITEMS_MAX = 16 * 1024 -- of one table.sort; C code cannot be interrupted
 local FORMAT_BYTES_MAX = 4096
+local PCALLS_MAX = 200 -- one inside the other; a script that is stopped is unwound through each of them, which takes time
 
 ffi.cdef(host.layout)
 for name, bytes in pairs(host.sizes) do
@@ -215,6 +216,17 @@ local function safe_sort(list, before)
     sort(list, before)
 end
 
+local function leave(...)
+    frame.pcalls = frame.pcalls - 1
+    return ...
+end
+
+local function safe_pcall(body, ...)
+    if frame.pcalls >= PCALLS_MAX then error(format("pcall: more than %d of them one inside the other", PCALLS_MAX), 2) end
+    frame.pcalls = frame.pcalls + 1
+    return leave(pcall(body, ...))
+end
+
 local function pick(library, names)
     local copy = {}
     for _, name in ipairs(names) do copy[name] = assert(library[name], name) end
@@ -246,7 +258,7 @@ local function libraries()
     local safe_table = pick(table, { "concat", "remove" })
     safe_table.insert, safe_table.sort = safe_insert, safe_sort
     return {
-        assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs, pcall = pcall, select = select,
+        assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs, pcall = safe_pcall, select = select,
         tonumber = tonumber, tostring = safe_tostring, type = type, unpack = unpack,
         math = closed("math.", pick(math, { "abs", "ceil", "exp", "floor", "fmod", "huge", "log", "log10", "max", "min", "modf",
             "pi", "pow", "sqrt" })),

@@ -280,6 +280,22 @@ static void errors_that_a_script_catches_are_its_own(void)
     unload(p);
 }
 
+/* Each level is unwound by itself when a script is stopped: two hundred take a millisecond, ten thousand did seventy. */
+static void pcalls_nest_two_hundred_deep_and_every_call_starts_anew(void)
+{
+    gb_lua_policy *p = load("local depth, why\n"
+                            "local function deeper()\ndepth = depth + 1\n"
+                            "local ok, message = pcall(deeper)\nif not ok then why = why or message end end\n"
+                            "return { api = 1, select_engine = function()\n"
+                            "depth, why = 0, nil deeper()\n"
+                            "if depth ~= 201 or why ~= 'mine.lua:4: pcall: more than 200 of them one inside the other' then return 0 end\n"
+                            "if gimbal.now() >= 7e9 then pcall(deeper) error('no') end\nreturn 1 end }");
+    CHECK_EQ(choose(p, 1), 1);
+    CHECK_EQ(choose(p, gb_seconds(7)), GB_POLICY_FAULT);
+    CHECK_EQ(choose(p, 1), 1);
+    unload(p);
+}
+
 static void views_show_nothing_outside_their_hook(void)
 {
     gb_lua_policy *p = load("local seen, asked\n"
@@ -444,6 +460,7 @@ TESTS(TEST(select_engine_reads_the_live_columns_and_the_request),
       TEST(a_script_has_the_hooks_that_it_defines), TEST(every_bad_answer_of_select_engine_is_a_fault_with_its_sentence),
       TEST(every_error_in_a_script_is_a_fault_with_file_and_line), TEST(every_bad_order_is_a_fault_with_its_sentence),
       TEST(a_traceback_names_the_scripts_functions_only), TEST(errors_that_a_script_catches_are_its_own),
+      TEST(pcalls_nest_two_hundred_deep_and_every_call_starts_anew),
       TEST(views_show_nothing_outside_their_hook), TEST(a_script_that_cannot_work_is_refused_with_its_reason),
       TEST(shipped_policies_allocate_nothing_per_decision), TEST(a_script_that_makes_garbage_never_meets_its_cap),
       TEST(a_vm_gives_all_its_memory_back), TEST(a_script_may_log_ten_lines_a_second), TEST(a_failing_script_warns_once_a_second))

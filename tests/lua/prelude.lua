@@ -48,7 +48,7 @@ function prelude.open()
         .. "typedef struct { int32_t n, capacity, engine; " .. declare(QUEUE, "double *") .. " } gb_queue_table;"
         .. "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue;"
         .. "struct { double n, id; double *tokens; } *window; struct { int32_t n; double home; double *score; } *ranks;"
-        .. "struct { double n; double *cost; } *out; double now_ns; }"
+        .. "struct { double n; double *cost; } *out; double now_ns, pcalls; }"
         .. "gb_lua_frame;"
     if not prelude.declared then ffi.cdef(layout) end
     prelude.declared = true

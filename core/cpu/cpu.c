@@ -61,26 +61,6 @@ static const gb_ops_table cpu_table = {
     .read = cpu_read, .cancel = gb_cpu_cancel, .cancelled = gb_cpu_cancelled, .free = cpu_free,
 };
 
-static int check_limits(const gb_ops_limits *l, const gb_model_config *config, gb_error *err)
-{
-    if (l->engines == 0 || l->engines > GB_ENGINES_MAX || l->ranks == 0 || l->ranks > GB_RANKS_MAX || l->ranks % l->engines != 0)
-        return gb_fail(err, GB_EINVAL, "%u ranks for %u engines: at most %d ranks, and each engine needs the same number",
-                       l->ranks, l->engines, GB_RANKS_MAX);
-    if (config->moe_layers && config->experts % l->ranks != 0)
-        return gb_fail(err, GB_EINVAL, "%u experts cannot be split evenly over %u ranks: choose --expert-parallel-size among "
-                       "the divisors of %u",
-                       config->experts, l->ranks, config->experts);
-    if (l->max_works == 0 || l->max_tokens < l->max_works || l->max_positions == 0)
-        return gb_fail(err, GB_EINVAL, "a batch of %u tokens cannot hold %u sequences: --max-num-batched-tokens must be at least "
-                       "--max-num-seqs", l->max_tokens, l->max_works);
-    if (l->blocks_per_engine == 0)
-        return gb_fail(err, GB_EINVAL, "no memory for a single KV block: raise --kv-cache-memory");
-    if ((uint64_t)l->engines * l->max_tokens > INT32_MAX / (config->experts_per_token + 1))
-        return gb_fail(err, GB_EINVAL, "%u engines with batches of %u tokens are too many rows for one round: lower "
-                       "--max-num-batched-tokens", l->engines, l->max_tokens);
-    return GB_OK;
-}
-
 /* --- memory --- */
 
 static size_t max_of(size_t a, size_t b) { return a > b ? a : b; }
@@ -218,7 +198,7 @@ static int open_cpu(gb_cpu *cpu, const gb_weights *weights, const gb_cpu_options
 int gb_cpu_ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_cpu_options *options,
                    gb_error *err)
 {
-    int rc = check_limits(&options->limits, config, err);
+    int rc = gb_backend_check_limits(&options->limits, config, err);
     if (rc != GB_OK) return rc;
     gb_cpu *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return gb_fail(err, GB_ENOMEM, "out of memory for the CPU backend");

@@ -57,4 +57,7 @@ typedef struct gb_backend {
 
 typedef const gb_backend *gb_backend_open_fn(uint32_t abi);
 
+/* What every backend demands of limits: GB_EINVAL with the option to change. */
+int gb_backend_check_limits(const gb_ops_limits *limits, const gb_model_config *config, gb_error *err);
+
 #endif

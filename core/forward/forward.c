@@ -183,7 +183,8 @@ static int run_rows(forward *f)
     if (rc == GB_OK) rc = tap_hidden(f, 0);
     if (rc == GB_OK) rc = run_layers(f);
     if (rc == GB_OK && f->rows.n) rc = tap_logits(f);
-    return rc == GB_OK && f->rows.n ? run_sampling(f) : rc;
+    if (rc == GB_OK && f->rows.n) rc = run_sampling(f);
+    return rc == GB_OK ? gb_ops_finish(f->ops) : rc;
 }
 
 /* --- the executor --- */

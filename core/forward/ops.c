@@ -88,6 +88,8 @@ int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n)
     return ops->table->sample(ops, picks, n);
 }
 
+int gb_ops_finish(gb_ops *ops) { return ops->table->finish ? ops->table->finish(ops) : GB_OK; }
+
 static bool is_place(const gb_ops *ops, int32_t place) { return place >= 0 && (uint32_t)place < ops->info.places; }
 
 int gb_ops_copy_expert(gb_ops *ops, const gb_copy *copy)

@@ -226,8 +226,8 @@ __device__ __forceinline__ void gb_attend_chunk(gb_softmax<D> &s, const uint32_t
 static inline int gb_check_attention(const gb_k_attention_args *a, const char *name)
 {
     const uint32_t D = a->kv.head_dim;
-    if (D != 32 && D != 64 && D != 96 && D != 128)
-        return gb_k_fail(GB_EINVAL, "%s: heads of %u elements; 32, 64, 96 and 128 are supported", name, D);
+    if (D != 16 && D != 32 && D != 64 && D != 96 && D != 128)
+        return gb_k_fail(GB_EINVAL, "%s: heads of %u elements; 16, 32, 64, 96 and 128 are supported", name, D);
     if (a->kv.kv_heads == 0 || a->heads % a->kv.kv_heads || a->heads / a->kv.kv_heads > GB_K_TILE_ROWS)
         return gb_k_fail(GB_EINVAL, "%s: %u heads over %u kv heads; at most %d may share one", name, a->heads, a->kv.kv_heads, GB_K_TILE_ROWS);
     return a->n_tiles <= kGridMax ? GB_OK : gb_k_fail(GB_EINVAL, "%s: %u tiles are more than a grid has", name, a->n_tiles);

@@ -42,6 +42,7 @@ extern "C" int gb_k_attention_decode(const gb_k_attention_args *a, cudaStream_t 
     if (status != GB_OK || a->n_tiles == 0) return status;
     const dim3 grid(a->n_tiles, a->kv.kv_heads);
     switch (a->kv.head_dim) {
+    case 16: GB_LAUNCH((attention_decode_kernel<16>), grid, 32, kAttentionBytes<16>, stream, *a); break;
     case 32: GB_LAUNCH((attention_decode_kernel<32>), grid, 32, kAttentionBytes<32>, stream, *a); break;
     case 64: GB_LAUNCH((attention_decode_kernel<64>), grid, 32, kAttentionBytes<64>, stream, *a); break;
     case 96: GB_LAUNCH((attention_decode_kernel<96>), grid, 32, kAttentionBytes<96>, stream, *a); break;

@@ -59,6 +59,7 @@ extern "C" int gb_k_attention_prefill(const gb_k_attention_args *a, cudaStream_t
     if (status != GB_OK || a->n_tiles == 0) return status;
     const dim3 grid(a->n_tiles, a->kv.kv_heads);
     switch (a->kv.head_dim) {
+    case 16: GB_LAUNCH((attention_prefill_kernel<16>), grid, kThreads, kAttentionBytes<16>, stream, *a); break;
     case 32: GB_LAUNCH((attention_prefill_kernel<32>), grid, kThreads, kAttentionBytes<32>, stream, *a); break;
     case 64: GB_LAUNCH((attention_prefill_kernel<64>), grid, kThreads, kAttentionBytes<64>, stream, *a); break;
     case 96: GB_LAUNCH((attention_prefill_kernel<96>), grid, kThreads, kAttentionBytes<96>, stream, *a); break;

@@ -107,7 +107,7 @@ typedef struct gb_k_tile {
 
 /* attention_decode.cu: partial results of (tile, chunk) pairs: each tile here has one chunk (chunk == last_chunk).
    attention_prefill.cu: whole results of tiles. attention_merge.cu: partial results of a tile in the order of chunks.
-   All three give a row the same bits, whatever its tile. head_dim is 32, 64, 96 or 128. */
+   All three give a row the same bits, whatever its tile. head_dim is 16, 32, 64, 96 or 128. */
 typedef struct gb_k_attention_args {
     uint16_t *out;                 /* [rows][heads * head_dim]; not of decode */
     float *partial;                /* [tiles][kv_heads][GB_K_TILE_ROWS][head_dim + 2] sums, highest, normaliser; decode only */

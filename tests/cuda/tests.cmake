@@ -56,6 +56,16 @@ foreach(source IN LISTS sources)
   endif()
 endforeach()
 
+# The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
+foreach(mode IN LISTS modes)
+  string(REPLACE "_plain" "" program cuda_agree_test_${mode})
+  target_link_libraries(${program} PRIVATE gb_forward_harness)
+endforeach()
+gb_cuda_run(agree_test.lazy cuda_agree_test CUEMU_STREAMS=lazy)
+if(GB_CUDA_CHECKS)
+  gb_cuda_run(agree_test.others_first cuda_agree_test CUEMU_STREAMS=others_first)
+endif()
+
 # gb_cuda_planted_bug(MACRO KERNEL TEST MODE EXPECTED): cuda/kernels/KERNEL.cu built with -DMACRO must make cuda/TEST.c fail with a line that
 # holds EXPECTED: so the checks themselves are kept honest.
 function(gb_cuda_planted_bug macro kernel test mode expected)

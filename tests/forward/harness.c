@@ -68,19 +68,22 @@ static void open_executor(harness *h, const harness_options *options)
     must(gb_model_config_load(&h->config, dir, &err) == GB_OK, dir, &err);
     must(gb_weights_open(&weights, dir, &err) == GB_OK, dir, &err);
     must(gb_weights_check(weights, &h->config, &err) == GB_OK, dir, &err);
-    gb_cpu_options cpu;
-    gb_cpu_options_default(&cpu, &h->config);
-    cpu.limits = (gb_ops_limits){.engines = options->engines ? options->engines : 1, .ranks = options->ranks ? options->ranks : 1,
-                                 .spare_slots = options->spare_slots, .private_ranks = !options->shared_ranks, .max_works = HARNESS_WORKS,
-                                 .max_tokens = options->max_tokens ? options->max_tokens : HARNESS_POSITIONS,
-                                 .max_positions = HARNESS_POSITIONS, .blocks_per_engine = HARNESS_WORKS * BLOCKS};
-    cpu.threads = options->threads ? options->threads : 1;
-    cpu.rung = options->rung;
-    cpu.f32 = options->f32;
-    must(gb_cpu_ops_new(&h->ops, &h->config, weights, &cpu, &err) == GB_OK, "ops", &err);
+    gb_ops_limits limits = {.engines = options->engines ? options->engines : 1, .ranks = options->ranks ? options->ranks : 1,
+                            .spare_slots = options->spare_slots, .private_ranks = !options->shared_ranks, .max_works = HARNESS_WORKS,
+                            .max_tokens = options->max_tokens ? options->max_tokens : HARNESS_POSITIONS,
+                            .max_positions = HARNESS_POSITIONS, .blocks_per_engine = HARNESS_WORKS * BLOCKS};
+    uint32_t threads = options->threads ? options->threads : 1;
+    if (options->backend) {
+        gb_backend_options other = {.limits = limits, .f32 = options->f32, .threads = threads};
+        must(options->backend->ops_new(&h->ops, &h->config, weights, &other, &err) == GB_OK, "ops", &err);
+    } else {
+        gb_cpu_options cpu = {.limits = limits, .threads = threads, .kernels = "auto", .rung = options->rung, .f32 = options->f32};
+        must(gb_cpu_ops_new(&h->ops, &h->config, weights, &cpu, &err) == GB_OK, "ops", &err);
+    }
     gb_weights_free(weights);
     gb_forward_tap tap = {.self = h, .hidden = keep_hidden, .routes = keep_routes, .logits = keep_logits};
-    must(gb_forward_new(&h->executor, &h->config, h->ops, options->tap ? &tap : NULL, &err) == GB_OK, "executor", &err);
+    const gb_forward_tap *shown = options->tap ? &tap : options->other_tap;
+    must(gb_forward_new(&h->executor, &h->config, h->ops, shown, &err) == GB_OK, "executor", &err);
 }
 
 void harness_open(harness *h, const harness_options *options)

@@ -10,10 +10,12 @@ enum { HARNESS_POSITIONS = 512, HARNESS_WORKS = 40 };
 
 typedef struct harness_options {
     const char *directory;       /* below the source tree */
-    const gb_matmul_rung *rung;  /* NULL = the fastest */
+    const gb_backend *backend;   /* NULL = cpu */
+    const gb_matmul_rung *rung;  /* of cpu; NULL = the fastest */
     bool f32;
     uint32_t threads, engines, ranks, spare_slots, max_tokens;
     bool shared_ranks;    /* ranks without memory of their own */
+    const gb_forward_tap *other_tap;    /* instead of the harness's own */
     bool tap;                    /* keep the activations of engine 0, work 0 */
 } harness_options;
 

@@ -1,0 +1,67 @@
+/* q, k, v = h W_qkv^T; prepare (bias, norms, rotary positions, KV cache); tiles by chunks and whole; x += attended W_o^T + bias. */
+#include "cuda/host/context.h"
+
+#include <math.h>
+
+#include "core/base/assert.h"
+
+static gb_k_kv kv_of(const gb_cuda *cuda, uint32_t layer)
+{
+    const gb_ops_limits *limits = &cuda->base.info.limits;
+    return (gb_k_kv){cuda->kv + layer * cuda->kv_layer_elements, limits->engines, limits->blocks_per_engine, cuda->config.kv_heads,
+                     cuda->config.head_dim};
+}
+
+static int prepare(gb_cuda *cuda, const gb_cuda_layer *l, gb_k_kv kv)
+{
+    gb_k_prepare_args a = {
+        .q = cuda->q, .kv = kv, .qkv = cuda->qkv, .bias = l->qkv_bias, .q_norm = l->q_norm, .k_norm = l->k_norm, .angles = cuda->angles,
+        .rows = gb_cuda_rows(cuda), .heads = cuda->config.heads, .positions = cuda->base.info.limits.max_positions,
+        .epsilon = cuda->config.norm_epsilon,
+    };
+    return gb_k_attention_prepare(&a, cuda->compute);
+}
+
+/* As many tiles at once as there is room for partial results; the stream keeps the launches apart. */
+static int attend_chunks(gb_cuda *cuda, gb_k_attention_args *a, const gb_cuda_tiles *pinned, const gb_cuda_tiles *device)
+{
+    uint32_t room = cuda->max_partials < GB_CUDA_PARTIALS ? cuda->max_partials : GB_CUDA_PARTIALS;
+    for (uint32_t begin = 0, end; begin < pinned->n_merges; begin = end) {
+        uint32_t first = pinned->merges[begin].first, n = 0;
+        for (end = begin; end < pinned->n_merges && (n == 0 || n + pinned->merges[end].chunks <= room); end++) n += pinned->merges[end].chunks;
+        a->tiles = device->partials + first;
+        a->n_tiles = n;
+        GB_TRY(gb_k_attention_decode(a, cuda->compute));
+        gb_k_merge_args m = {
+            .out = cuda->attended, .partial = cuda->partial - (size_t)first * cuda->config.kv_heads * GB_K_TILE_ROWS * (cuda->config.head_dim + 2),
+            .tiles = device->merges + begin, .n_tiles = end - begin, .heads = a->heads, .kv_heads = a->kv.kv_heads, .head_dim = a->kv.head_dim,
+        };
+        GB_TRY(gb_k_attention_merge(&m, cuda->compute));
+    }
+    return GB_OK;
+}
+
+static int attend(gb_cuda *cuda, uint32_t layer, gb_k_kv kv)
+{
+    bool slides = cuda->config.layer_slides[layer];
+    const gb_cuda_tiles *pinned = &cuda->pinned.tiles[slides], *device = &cuda->tables.tiles[slides];
+    gb_k_attention_args a = {
+        .out = cuda->attended, .partial = cuda->partial, .q = cuda->q, .kv = kv, .rows = gb_cuda_rows(cuda), .heads = cuda->config.heads,
+        .window = slides ? cuda->config.sliding_window : 0, .scale = 1.0f / sqrtf((float)cuda->config.head_dim),
+    };
+    GB_TRY(attend_chunks(cuda, &a, pinned, device));
+    a.tiles = device->wholes;
+    a.n_tiles = pinned->n_wholes;
+    return gb_k_attention_prefill(&a, cuda->compute);
+}
+
+int gb_cuda_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_cuda_layer *l = &cuda->layers[layer];
+    gb_k_kv kv = kv_of(cuda, layer);
+    GB_TRY(gb_cuda_multiply(cuda, &cuda->qkv_product, cuda->qkv, cuda->h, l->qkv, NULL, rows->n, false));
+    GB_TRY(prepare(cuda, l, kv));
+    GB_TRY(attend(cuda, layer, kv));
+    return gb_cuda_multiply(cuda, &cuda->o_product, cuda->x, cuda->attended, l->o, l->o_bias, rows->n, true);
+}

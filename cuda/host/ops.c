@@ -1,0 +1,187 @@
+/* Ops that are one kernel or two, and the two ends of a round. */
+#include "cuda/host/context.h"
+
+#include <string.h>
+
+/* --- the ends of a round --- */
+
+static int clear_counts(gb_cuda *cuda)
+{
+    const gb_ops_info *info = &cuda->base.info;
+    cuda->counts = NULL;
+    GB_CUDA(cudaMemsetAsync(cuda->sent, 0, (size_t)info->moe_layers * info->limits.engines * info->experts * sizeof *cuda->sent, cuda->compute));
+    GB_CUDA(cudaMemsetAsync(cuda->received, 0, info->limits.ranks * sizeof *cuda->received, cuda->compute));
+    GB_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->compute));
+    return GB_OK;
+}
+
+int gb_cuda_embed(gb_ops *ops, const gb_row_set *rows)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    GB_CUDA(cudaSetDevice(cuda->device));    /* of whichever thread runs rounds */
+    GB_TRY(clear_counts(cuda));
+    GB_TRY(gb_cuda_lay_rows(cuda, rows, NULL));
+    gb_k_embed_args a = {.x = cuda->x, .table = cuda->embedding, .tokens = cuda->tables.tokens, .fault = cuda->fault, .n = rows->n,
+                         .hidden = cuda->config.hidden, .vocab = cuda->config.vocab};
+    return gb_k_embed(&a, cuda->compute);
+}
+
+static int check_fault(const gb_k_fault *fault)
+{
+    static const char *const names[] = {
+        [GB_K_FAULT_TOKEN] = "a token outside of the vocabulary", [GB_K_FAULT_EXPERT] = "an expert that does not exist",
+        [GB_K_FAULT_SLOT] = "a slot that holds no expert",
+    };
+    if (fault->kind == GB_K_FAULT_NONE) return GB_OK;
+    return gb_k_fail(GB_EINTERNAL, "row %u has %s: %d", fault->row, names[fault->kind], fault->value);
+}
+
+static void add_counts(gb_cuda *cuda)
+{
+    size_t cells = gb_matrix_cells(cuda->counts);
+    for (size_t i = 0; i < cells; i++) cuda->counts->counts[i] += cuda->pinned_sent[i];
+    for (uint32_t r = 0; r < cuda->base.info.limits.ranks; r++) cuda->rank_tokens[r] += cuda->pinned_received[r];
+}
+
+int gb_cuda_finish(gb_ops *ops)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_ops_info *info = &cuda->base.info;
+    size_t sent = (size_t)info->moe_layers * info->limits.engines * info->experts * sizeof *cuda->sent;
+    GB_CUDA(cudaMemcpyAsync(cuda->pinned_fault, cuda->fault, sizeof *cuda->fault, cudaMemcpyDeviceToHost, cuda->compute));
+    if (cuda->counts) {
+        GB_CUDA(cudaMemcpyAsync(cuda->pinned_sent, cuda->sent, sent, cudaMemcpyDeviceToHost, cuda->compute));
+        GB_CUDA(cudaMemcpyAsync(cuda->pinned_received, cuda->received, info->limits.ranks * sizeof *cuda->received, cudaMemcpyDeviceToHost,
+                                cuda->compute));
+    }
+    GB_CUDA(cudaStreamSynchronize(cuda->compute));
+    if (cuda->counts) add_counts(cuda);
+    return check_fault(cuda->pinned_fault);
+}
+
+/* --- in between --- */
+
+int gb_cuda_compact(gb_ops *ops, const gb_row_set *rows, const uint32_t *from)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    GB_TRY(gb_cuda_lay_rows(cuda, rows, from));
+    gb_k_compact_args a = {.out = cuda->x_other, .x = cuda->x, .from = cuda->tables.from, .n = rows->n, .hidden = cuda->config.hidden};
+    GB_TRY(gb_k_compact(&a, cuda->compute));
+    float *x = cuda->x;
+    cuda->x = cuda->x_other;
+    cuda->x_other = x;
+    return GB_OK;
+}
+
+int gb_cuda_norm(gb_ops *ops, const gb_row_set *rows, gb_norm norm, uint32_t layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_cuda_layer *l = &cuda->layers[layer];
+    gb_k_norm_args a = {
+        .h = cuda->h, .h32 = norm == GB_NORM_MLP && l->router ? cuda->h32 : NULL, .x = cuda->x,
+        .weight = norm == GB_NORM_ATTENTION ? l->attention_norm : l->mlp_norm, .n = rows->n, .hidden = cuda->config.hidden,
+        .epsilon = cuda->config.norm_epsilon,
+    };
+    return gb_k_norm(&a, cuda->compute);
+}
+
+int gb_cuda_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_model_config *c = &cuda->config;
+    uint32_t layer = 0;
+    for (uint32_t seen = 0; !c->layer_is_moe[layer] || seen++ < moe_layer;) layer++;
+    GB_TRY(gb_cuda_multiply(cuda, &cuda->router_product, cuda->router_logits, cuda->h32, cuda->layers[layer].router, NULL, rows->n, false));
+    gb_k_router_args a = {.experts = cuda->experts, .weights = cuda->weights, .logits = cuda->router_logits, .tokens = cuda->tables.tokens,
+                          .n = rows->n, .E = c->experts, .K = c->experts_per_token, .normalize = c->norm_topk_prob};
+    return gb_k_router(&a, cuda->compute);
+}
+
+int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+                     uint64_t *rank_tokens)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_ops_info *info = &cuda->base.info;
+    GB_TRY(gb_cuda_commit_maps(cuda, placement));
+    cuda->counts = counts;
+    cuda->rank_tokens = rank_tokens;
+    gb_k_dispatch_args a = {
+        .slot_of_route = cuda->slot_of_route, .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets,
+        .sent = cuda->sent + (size_t)moe_layer * info->limits.engines * info->experts, .received = cuda->received, .work = cuda->dispatch_work,
+        .experts = cuda->experts, .map = gb_cuda_map(cuda, moe_layer), .rows = gb_cuda_rows(cuda), .fault = cuda->fault,
+        .K = info->experts_per_token,
+    };
+    GB_TRY(gb_k_dispatch(&a, cuda->compute));
+    gb_k_permute_args p = {
+        .grouped = cuda->grouped, .grouped_of_route = cuda->grouped_of_route, .h = cuda->h, .slot_of_route = cuda->slot_of_route,
+        .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets, .n = rows->n, .K = info->experts_per_token, .hidden = info->hidden,
+    };
+    return gb_k_permute(&p, cuda->compute);
+}
+
+static int run_experts(gb_cuda *cuda, gb_k_experts_args *a, const uint16_t *in)
+{
+    a->fault = cuda->fault;
+    a->processors = cuda->processors;
+    a->in = in;
+    a->out = cuda->gated;
+    GB_TRY(gb_k_experts_gate_up(a, cuda->compute));
+    a->in = cuda->gated;
+    a->out = cuda->expert_out;
+    return gb_k_experts_down(a, cuda->compute);
+}
+
+int gb_cuda_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const gb_ops_info *info = &cuda->base.info;
+    gb_k_experts_args a = {
+        .offsets = cuda->offsets,
+        .pool = {.memory = cuda->pool + (size_t)moe_layer * info->places * cuda->place_elements,
+                 .place_of_slot = cuda->live.place + (size_t)moe_layer * info->slots, .places = info->places, .slots = info->slots,
+                 .hidden = info->hidden, .width = cuda->config.expert_intermediate},
+        .max_rows = rows->n * info->experts_per_token,
+    };
+    return run_experts(cuda, &a, cuda->grouped);
+}
+
+int gb_cuda_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    (void)moe_layer;
+    gb_k_combine_args a = {.x = cuda->x, .out = cuda->expert_out, .grouped_of_route = cuda->grouped_of_route, .weights = cuda->weights,
+                           .n = rows->n, .K = cuda->config.experts_per_token, .hidden = cuda->config.hidden};
+    return gb_k_combine(&a, cuda->compute);
+}
+
+/* A dense layer is one expert that takes every row. */
+int gb_cuda_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    gb_k_experts_args a = {
+        .offsets = cuda->tables.dense_offsets,
+        .pool = {.memory = cuda->layers[layer].mlp, .places = 1, .slots = 1, .hidden = cuda->config.hidden,
+                 .width = cuda->config.dense_intermediate},
+        .max_rows = rows->n,
+    };
+    GB_TRY(run_experts(cuda, &a, cuda->h));
+    gb_k_combine_args c = {.x = cuda->x, .out = cuda->expert_out, .n = rows->n, .K = 1, .hidden = cuda->config.hidden};
+    return gb_k_combine(&c, cuda->compute);
+}
+
+/* --- looking in --- */
+
+int gb_cuda_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    const struct { const void *from; size_t row; } readable[] = {
+        [GB_READ_X] = {cuda->x, cuda->config.hidden * sizeof(float)},
+        [GB_READ_EXPERTS] = {cuda->experts, cuda->config.experts_per_token * sizeof(int32_t)},
+        [GB_READ_WEIGHTS] = {cuda->weights, cuda->config.experts_per_token * sizeof(float)},
+        [GB_READ_LOGITS] = {cuda->logits, cuda->config.vocab * sizeof(float)},
+    };
+    size_t row = readable[what].row;
+    GB_CUDA(cudaStreamSynchronize(cuda->compute));
+    if (n) GB_CUDA(cudaMemcpy(out, (const char *)readable[what].from + first * row, n * row, cudaMemcpyDeviceToHost));
+    return GB_OK;
+}

@@ -99,6 +99,16 @@ static int send_source(gb_remote *remote, const gb_args *args, json_t **result, 
     return gb_remote_call(remote, "policy_load", params, result, err);
 }
 
+static void print_loaded(const json_t *loaded, json_int_t version)
+{
+    size_t i;
+    json_t *warning;
+    bool checked = json_is_true(json_object_get(loaded, "checked"));
+    printf("loaded as version %lld (%s, sha256 %.12s)%s\n", (long long)version, gb_policy_text(loaded, "name"), gb_policy_text(loaded, "sha256"),
+           checked ? "" : ", probed but not checked");
+    json_array_foreach(json_object_get(loaded, "warnings"), i, warning) printf("warning: %s\n", json_string_value(warning));
+}
+
 int gb_policy_load(gb_remote *remote, const gb_args *args, gb_error *err)
 {
     const gb_policy_flags *f = args->values;
@@ -107,7 +117,7 @@ int gb_policy_load(gb_remote *remote, const gb_args *args, gb_error *err)
     json_int_t version = gb_policy_int(loaded, "version");
     if (!status && f->json && !f->activate) gb_policy_print_json(loaded);
     else if (!status && !f->json)
-        printf("loaded as version %lld (%s, sha256 %.12s)\n", (long long)version, gb_policy_text(loaded, "name"), gb_policy_text(loaded, "sha256"));
+        print_loaded(loaded, version);
     json_decref(loaded);
     return status || !f->activate ? status : activate_version(remote, args, version, err);
 }

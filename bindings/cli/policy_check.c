@@ -336,9 +336,19 @@ static void run_carry(gb_check *c, gb_lua_desk *used, gb_lua_desk *fresh)
 
 /* ---- the whole check ---- */
 
+/* Behind the sentence, before the calls that led there. */
+static void add_engines(gb_error *refusal, uint32_t engines)
+{
+    char calls[sizeof refusal->text];
+    size_t n = strcspn(refusal->text, "\n");
+    memcpy(calls, refusal->text, sizeof calls);
+    snprintf(refusal->text + n, sizeof refusal->text - n, " (with %u engines)%s", engines, calls + n);
+}
+
 static int open_desk(gb_check *c, gb_lua_desk **desk, const gb_lua_text *text, uint32_t engines)
 {
     int status = gb_lua_desk_open(desk, c->label, text->data, text->bytes, engines, &c->refusal);
+    if (status && engines != engine_counts[0]) add_engines(&c->refusal, engines);
     if (!status) snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(*desk));
     return status;
 }

@@ -90,6 +90,7 @@ static int serve(gb_instance *instance, const secret *key, const secret *token)
     const gb_options *options = instance->options;
     gb_driver_options driver_options = {
         .shutdown_timeout = gb_seconds((uint64_t)options->shutdown_timeout_s), .stats_every = gb_seconds(10),
+        .executable = "/proc/self/exe", .checks_loads = options->policy_check,
         .api_key = key->text[0] ? key->text : NULL, .admin_token = token->text[0] ? token->text : NULL,
     };
     gb_driver *driver = NULL;

@@ -44,6 +44,8 @@ struct gb_rpc_service {
     uint32_t n_conns;
     gb_rpc_stream **streams_by_slot;           /* [queue capacity of the server] */
     gb_rpc_stream *buckets[GB_RPC_BUCKETS];
+    struct gb_rpc_check *checks;               /* calls that wait for the check of a policy */
+    uint32_t n_checks;
     uint64_t last_request, last_subscription;
     gb_pack reply;                             /* scratch: the result that a handler writes */
     int32_t *tokens;                           /* scratch: [tokens_capacity] prompts */
@@ -71,6 +73,12 @@ void     gb_rpc_conn_error_event(gb_rpc_conn *conn, const char *method, const gb
 /* The answer to a call; it is no longer in flight. result holds msgpack. */
 void gb_rpc_conn_answer(gb_rpc_conn *conn, uint32_t msgid, const gb_pack *result);
 void gb_rpc_conn_reject(gb_rpc_conn *conn, uint32_t msgid, const gb_rpc_error *error);
+
+/* A call whose handler returned GB_RPC_LATER, taken up again; call.out is empty. finish answers it. */
+gb_rpc_call gb_rpc_call_resume(gb_rpc_conn *conn, const gb_rpc_method *method, bool replies, uint32_t msgid, gb_time now);
+void        gb_rpc_call_finish(gb_rpc_call *call, gb_rpc_outcome outcome);
+
+void gb_rpc_checks_drop(gb_rpc_conn *conn);    /* methods_policy_check.c: its calls want no answer any more */
 
 void gb_rpc_service_wake(gb_rpc_service *service, gb_time at);    /* tick is needed by then */
 /* Room for n prompt tokens; NULL without memory. */

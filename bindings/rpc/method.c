@@ -15,6 +15,7 @@ const gb_rpc_theme gb_rpc_themes[] = {
     {"Looking in", gb_rpc_look_methods},
     {"Policies", gb_rpc_policy_methods},
     {"What policies did", gb_rpc_policy_log_methods},
+    {"Checking policies", gb_rpc_policy_check_methods},
     {"Changing policies", gb_rpc_policy_change_methods},
     {"Subscriptions", gb_rpc_subscribe_methods},
     {0},

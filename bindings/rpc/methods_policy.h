@@ -1,7 +1,9 @@
 /* What the methods about policies share: methods_policy.c says who decides, methods_policy_change.c changes it,
-   methods_policy_log.c says what happened. */
+   methods_policy_check.c tries scripts first, methods_policy_log.c says what happened. */
 #ifndef GB_RPC_METHODS_POLICY_H
 #define GB_RPC_METHODS_POLICY_H
+
+#include <jansson.h>
 
 #include "bindings/lua/lua_host.h"
 #include "bindings/rpc/method.h"
@@ -25,6 +27,21 @@ gb_lua_change gb_rpc_read_change(const gb_rpc_call *call, const char *hook, uint
 /* The answer to a change, or why it was refused; path is the parameter that is to blame. */
 gb_rpc_outcome gb_rpc_reply_change(gb_rpc_call *call, int status, const char *path);
 extern const gb_rpc_field gb_rpc_change_result[];
+
+/* A script that came with a call; all of it borrowed. */
+typedef struct gb_rpc_load {
+    const char *hook, *name;    /* NULL: all hooks; the script's own */
+    const char *source;
+    size_t bytes;
+} gb_rpc_load;
+
+/* Reads name and source; false when it is too large, and the call has failed. */
+bool gb_rpc_read_load(gb_rpc_call *call, gb_rpc_load *load, char name_text[GB_RPC_STRING_MAX + 1]);
+/* Starts a check, whose end answers the call: with its report, or by loading the script when the check is content. GB_EUNSUPPORTED
+   when nobody can check here, GB_EFULL, GB_ENOMEM. */
+int gb_rpc_check_begin(gb_rpc_call *call, const gb_rpc_load *load, bool loads, gb_error *err);
+/* Loads it now and answers. warnings: of its check; NULL = it was not checked. */
+gb_rpc_outcome gb_rpc_load_policy(gb_rpc_call *call, const gb_rpc_load *load, const json_t *warnings);
 
 #define GB_RPC_EXPECTED_FIELD \
     { \

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "bindings/rpc/conn.h"
+#include "bindings/rpc/json.h"
 #include "bindings/rpc/params.h"
+#include "core/base/log.h"
 
 gb_lua_change gb_rpc_read_change(const gb_rpc_call *call, const char *hook, uint64_t *generation)
 {
@@ -39,30 +41,43 @@ const gb_rpc_field gb_rpc_change_result[] = {
 
 /* --- policy_load --- */
 
-static gb_rpc_outcome run_policy_load(gb_rpc_call *call)
+static void pack_loaded(gb_rpc_call *call, uint32_t version, const json_t *warnings)
 {
-    gb_lua_host *host = call->service->instance->policies;
-    char hook_text[GB_RPC_STRING_MAX + 1], name_text[GB_RPC_STRING_MAX + 1];
-    const char *hook, *name = gb_rpc_param_string(call->params, "name", name_text);
-    size_t bytes;
-    const char *source = gb_rpc_param_text(call->params, "source", &bytes);
+    gb_lua_info info;
+    gb_lua_host_find(call->service->instance->policies, version, &info);
+    gb_pack_list map = gb_pack_begin_map(call->out);
+    gb_rpc_pack_policy(&map, &info);
+    gb_pack_key_bool(&map, "checked", warnings != NULL);
+    gb_pack_list list = gb_pack_begin_array(gb_pack_key(&map, "warnings"));
+    for (size_t i = 0; i < json_array_size(warnings); i++) gb_rpc_json_pack(gb_pack_next(&list), json_array_get(warnings, i));
+    gb_pack_end(&list);
+    gb_pack_end(&map);
+}
+
+gb_rpc_outcome gb_rpc_load_policy(gb_rpc_call *call, const gb_rpc_load *load, const json_t *warnings)
+{
     uint32_t version;
-    uint64_t generation;
-    if (!gb_rpc_param_hook(call, hook_text, &hook)) return GB_RPC_FAILED;
-    if (bytes > GB_LUA_SOURCE_MAX)
-        return gb_rpc_fail(call, GB_RPC_TOO_LARGE, "source", "source has %zu bytes, but a policy may have %d", bytes,
-                           GB_LUA_SOURCE_MAX);
-    gb_lua_change change = gb_rpc_read_change(call, hook, &generation);
-    int status = gb_lua_host_put(host, &version, name, name ? name : "rpc", source, bytes, &change, &call->error.sentence);
+    gb_lua_change change = {.hook = load->hook, .who = call->conn->who, .now = call->now};
+    int status = gb_lua_host_put(call->service->instance->policies, &version, load->name, load->name ? load->name : "rpc", load->source, load->bytes,
+                                 &change, &call->error.sentence);
     if (status == GB_ENOMEM)
         return gb_rpc_fail(call, GB_RPC_POLICY_BUDGET, "source", "the policy runs out of memory while it is probed");
     if (status != GB_OK) return gb_rpc_fail_status(call, status, "source");
-    gb_lua_info info;
-    gb_lua_host_find(host, version, &info);
-    gb_pack_list map = gb_pack_begin_map(call->out);
-    gb_rpc_pack_policy(&map, &info);
-    gb_pack_end(&map);
+    pack_loaded(call, version, warnings);
     return GB_RPC_REPLIED;
+}
+
+static gb_rpc_outcome run_policy_load(gb_rpc_call *call)
+{
+    char hook_text[GB_RPC_STRING_MAX + 1], name_text[GB_RPC_STRING_MAX + 1];
+    gb_rpc_load load = {0};
+    if (!gb_rpc_param_hook(call, hook_text, &load.hook) || !gb_rpc_read_load(call, &load, name_text)) return GB_RPC_FAILED;
+    if (!call->service->options.checks_loads) return gb_rpc_load_policy(call, &load, NULL);
+    int status = gb_rpc_check_begin(call, &load, true, &call->error.sentence);
+    if (status == GB_OK) return GB_RPC_LATER;
+    if (status != GB_EUNSUPPORTED) return gb_rpc_fail_status(call, status, NULL);
+    gb_log(GB_LOG_WARN, "a policy is loaded without a check before: %s", call->error.sentence.text);
+    return gb_rpc_load_policy(call, &load, NULL);
 }
 
 static const gb_rpc_field policy_load_params[] = {
@@ -73,7 +88,12 @@ static const gb_rpc_field policy_load_params[] = {
     {0},
 };
 
-static const gb_rpc_field identity_result[] = {GB_RPC_POLICY_FIELDS, {0}};
+static const gb_rpc_field policy_load_result[] = {
+    GB_RPC_POLICY_FIELDS,
+    {.name = "checked", .type = GB_RPC_BOOL, .doc = "it passed a check first; false where checks are off or cannot be run"},
+    {.name = "warnings", .type = GB_RPC_TEXT, .shape = GB_RPC_LIST, .doc = "of that check"},
+    {0},
+};
 
 /* --- policy_activate, policy_builtin, policy_rollback --- */
 
@@ -173,8 +193,8 @@ static const gb_rpc_field policy_set_params[] = {
 };
 
 const gb_rpc_method gb_rpc_policy_change_methods[] = {
-    {"policy_load", GB_RPC_NEEDS_ADMIN, 1, run_policy_load, policy_load_params, identity_result,
-     "Compiles and probes a policy script; nothing decides differently until policy_activate. Scripts run inside the server: an admin "
+    {"policy_load", GB_RPC_NEEDS_ADMIN, 1, run_policy_load, policy_load_params, policy_load_result,
+     "Checks (as policy_check does), compiles and probes a policy script; nothing decides differently until policy_activate. Scripts run inside the server: an admin "
      "act."},
     {"policy_activate", GB_RPC_NEEDS_ADMIN, 1, run_policy_activate, policy_activate_params, gb_rpc_change_result,
      "Makes a version decide, between two decisions; requests go on. State goes over when both scripts have export and import."},

@@ -106,6 +106,7 @@ static void end_requests(gb_rpc_conn *conn, gb_time now)
 {
     while (conn->streams) gb_rpc_stream_orphan(conn->streams, now);
     gb_rpc_subscription_free_all(conn);
+    gb_rpc_checks_drop(conn);
 }
 
 void gb_rpc_close(gb_rpc_conn *conn, gb_time now)
@@ -282,6 +283,22 @@ static gb_rpc_call new_call(gb_rpc_conn *conn, gb_time now)
     return (gb_rpc_call){.service = conn->service, .conn = conn, .now = now, .out = &conn->service->reply};
 }
 
+gb_rpc_call gb_rpc_call_resume(gb_rpc_conn *conn, const gb_rpc_method *method, bool replies, uint32_t msgid, gb_time now)
+{
+    gb_rpc_call call = new_call(conn, now);
+    call.method = method;
+    call.replies = replies;
+    call.msgid = msgid;
+    return call;
+}
+
+void gb_rpc_call_finish(gb_rpc_call *call, gb_rpc_outcome outcome)
+{
+    if (outcome == GB_RPC_REPLIED && call->replies) gb_rpc_conn_answer(call->conn, call->msgid, call->out);
+    if (outcome == GB_RPC_FAILED && call->replies) gb_rpc_conn_reject(call->conn, call->msgid, &call->error);
+    if (outcome == GB_RPC_FAILED && !call->replies) gb_rpc_conn_error_event(call->conn, call->method->name, &call->error);
+}
+
 static void handle_request(gb_rpc_conn *conn, uint32_t msgid, const msgpack_object *name, const msgpack_object *params,
                            gb_time now)
 {
@@ -296,8 +313,7 @@ static void handle_request(gb_rpc_conn *conn, uint32_t msgid, const msgpack_obje
         conn->calls[conn->n_calls++] = msgid;
         outcome = run_call(&call, name, params);
     }
-    if (outcome == GB_RPC_REPLIED) gb_rpc_conn_answer(conn, msgid, call.out);
-    if (outcome == GB_RPC_FAILED) gb_rpc_conn_reject(conn, msgid, &call.error);
+    gb_rpc_call_finish(&call, outcome);
 }
 
 static void handle_notification(gb_rpc_conn *conn, const msgpack_object *name, const msgpack_object *params, gb_time now)

@@ -8,6 +8,7 @@
 #define GB_RPC_SERVICE_H
 
 #include "bindings/c/instance.h"
+#include "bindings/rpc/checker.h"
 #include "core/base/time.h"
 
 typedef struct gb_rpc_service gb_rpc_service;
@@ -29,6 +30,8 @@ typedef struct gb_rpc_service_options {
     const char *admin_token;     /* NULL = admin methods only where the connection is trusted */
     gb_time hello_within;        /* 5 s */
     gb_time slow_reader;         /* 30 s without credit ends a stream */
+    const gb_checker_seam *checker;    /* who checks policies away from the loop; NULL = nobody. Outlives the service */
+    bool checks_loads;           /* policy_load asks the checker first */
     void (*shutdown)(void *self);    /* the shutdown method was called; its answer is queued next; must not close connections */
     void *self;
 } gb_rpc_service_options;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include "bindings/uv/checker.h"
 #include "bindings/uv/listen.h"
 #include "bindings/uv/worker.h"
 #include "core/base/assert.h"
@@ -29,6 +30,7 @@ struct gb_driver {
     uint32_t n_signals;
     gb_instance *instance;
     gb_rpc_service *service;
+    gb_checker *checker;         /* NULL: policies are not checked here */
     gb_listen *listen;
     gb_worker *worker;
     gb_copy_list copies;         /* while they are out */
@@ -235,7 +237,9 @@ static void close_handle(uv_handle_t *handle)
 static void close_everything(gb_driver *d, gb_time now)
 {
     d->phase = CLOSED;
-    gb_listen_close(d->listen, now);
+    gb_listen_close(d->listen, now);    /* with the connections go the calls that wait for a check */
+    gb_checker_close(d->checker);
+    d->checker = NULL;
     if (d->worker) gb_worker_close(d->worker);
     close_handle((uv_handle_t *)&d->prepare);
     close_handle((uv_handle_t *)&d->timer);
@@ -294,13 +298,21 @@ static void init_handles(gb_driver *d)
     uv_unref((uv_handle_t *)&d->stats_timer);
 }
 
+static int make_checker(gb_driver *d, gb_error *err)
+{
+    if (!d->options.executable) return GB_OK;
+    return gb_checker_new(&d->checker, &d->loop, d->options.executable, gb_seconds(GB_CHECKER_DEADLINE_S), now_of, d, err);
+}
+
 static int make_parts(gb_driver *d, gb_error *err)
 {
     gb_rpc_service_options service = {
         .api_key = d->options.api_key, .admin_token = d->options.admin_token, .hello_within = gb_seconds(5),
-        .slow_reader = gb_seconds(30), .shutdown = on_shutdown_method, .self = d,
+        .slow_reader = gb_seconds(30), .checks_loads = d->options.checks_loads, .shutdown = on_shutdown_method, .self = d,
     };
-    int status = gb_rpc_service_new(&d->service, d->instance, &service, err);
+    int status = make_checker(d, err);
+    if (d->checker) service.checker = gb_checker_seam_of(d->checker);
+    if (!status) status = gb_rpc_service_new(&d->service, d->instance, &service, err);
     if (!status) status = gb_listen_new(&d->listen, &d->loop, d->service, now_of, d, err);
     gb_worker_calls calls = {.self = d, .done = on_round_done, .copied = on_copied};
     if (!status) status = gb_worker_new(&d->worker, &d->loop, d->instance->executor, &calls, err);
@@ -333,6 +345,7 @@ void gb_driver_free(gb_driver *d)
         d->phase = CLOSED;
         if (d->listen) close_everything(d, now_of(d));
     }
+    gb_checker_close(d->checker);
     uv_run(&d->loop, UV_RUN_DEFAULT);
     int busy = uv_loop_close(&d->loop);
     GB_ASSERT(busy == 0);

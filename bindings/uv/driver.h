@@ -14,6 +14,8 @@ typedef struct gb_driver_options {
     gb_time stats_every;           /* a line of statistics while busy; GB_NEVER = none */
     const char *api_key;           /* as gb_rpc_service_options; borrowed */
     const char *admin_token;
+    const char *executable;        /* the gimbal command, which checks policies in processes of their own; NULL = nobody does. Borrowed */
+    bool checks_loads;             /* as gb_rpc_service_options */
 } gb_driver_options;
 
 /* The instance is borrowed for the driver's life. SIGPIPE is ignored from now on. */

@@ -67,6 +67,8 @@ return {
     policy_order = "gimbal",
     -- load every *.lua policy of this directory at start
     -- policy_dir = "DIR",
+    -- a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded
+    policy_check = true,
 
     -- Where it listens
 

@@ -67,6 +67,46 @@ class Author(unittest.TestCase):
         other = self.write("other.lua", MOODY.replace("threw", "rolled"))
         self.assertEqual(self.report(1, "--replay", self.directory / "snap.json", other)["verdict"], "fails in another way")
 
+    def refusal(self, server, method, source):
+        done = gimbal("rpc", "--socket", server.socket, method, json.dumps({"name": "mine", "source": source}))
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr.decode()
+
+    def test_a_running_server_checks_a_policy_in_a_process_of_its_own(self):
+        good = "return { api = 1, select_engine = function(request, engines) return engines.next end }"
+        wide = "return { api = 1, select_engine = function(request, engines) if engines.n > 100 then error('wide') end return 0 end }"
+        typo = "return { api = 1, select_engine = function(request) if request.priority == 77 then return tonumbre('1') end end }"
+        with Server("-dp", "2") as server:
+            report = server.rpc("policy_check", {"source": good})[0]
+            self.assertEqual((report["ok"], report["hooks"]), (True, ["select_engine"]))
+            self.assertGreater(len(report["tables"]), 12)
+            self.assertFalse(server.rpc("policy_check", {"name": "mine", "source": wide})[0]["ok"])
+            self.assertIn("tonumbre is not defined", server.rpc("policy_check", {"name": "mine", "source": typo})[0]["globals"][0]["why"])
+            self.assertIn("mine:1: ", server.rpc("policy_check", {"name": "mine", "source": "return {"})[0]["refusal"])
+            loaded = server.rpc("policy_load", {"source": good})[0]
+            self.assertEqual((loaded["checked"], loaded["warnings"]), (True, []))
+            self.assertIn("mine:1: wide (with 512 engines)", self.refusal(server, "policy_load", wide))
+            self.assertIn("mine:1: tonumbre is not defined", self.refusal(server, "policy_load", typo))
+            server.stop()
+        with Server("-dp", "2", "--no-policy-check") as server:
+            self.assertFalse(server.rpc("policy_load", {"source": wide})[0]["checked"])
+            self.assertTrue(server.rpc("policy_check", {"source": good})[0]["ok"])
+            server.stop()
+
+    def test_what_broke_a_policy_must_not_break_the_next(self):
+        picky = """return { api = 1, name = "picky", select_engine = function(request, engines)
+            if request.max_tokens == 1999 then error("%s") end
+            return engines.next
+        end }"""
+        with Server("-dp", "2") as server:
+            version = server.rpc("policy_load", {"source": picky % "no"})[0]["version"]
+            server.rpc("policy_activate", {"version": version})
+            server.rpc("generate", {"prompt": "one", "sampling": {"max_tokens": 1999, "stop": ["a", "e", " "]}, "stream": False})
+            self.assertEqual(len(server.rpc("policy_log")[0]["faults"]), 1)
+            self.assertIn("select_engine on 1 recorded snapshot: mine:2: still no", self.refusal(server, "policy_load", picky % "still no"))
+            server.rpc("policy_load", {"source": picky.replace("1999", "12345") % "no"})
+            server.stop()
+
     def test_a_snapshot_that_cannot_be_used_is_no_fault_of_the_policy(self):
         path = self.write("moody.lua", MOODY)
         for name, text, part in (("none.json", None, "No such file"), ("empty.json", "", "a snapshot is one JSON object"),

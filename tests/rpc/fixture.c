@@ -153,7 +153,7 @@ void fixture_open(fixture *f, const fixture_options *options)
     open_server(f, o);
     GB_ASSERT(gb_lua_host_new(&instance->policies, instance->server, 1, &err) == GB_OK);
     gb_rpc_service_options service = {.api_key = o->api_key, .admin_token = o->admin_token, .hello_within = gb_seconds(5),
-                                      .slow_reader = gb_seconds(30), .shutdown = note_shutdown, .self = f};
+                                      .slow_reader = gb_seconds(30), .checker = o->checker, .checks_loads = o->checker != NULL, .shutdown = note_shutdown, .self = f};
     GB_ASSERT(gb_rpc_service_new(&f->service, instance, &service, &err) == GB_OK);
 }
 

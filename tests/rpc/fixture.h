@@ -19,6 +19,7 @@ typedef struct fixture_options {
     uint32_t max_model_len;           /* 256 */
     uint32_t queue_capacity;          /* 64 */
     bool no_tokenizer, no_template;
+    const gb_checker_seam *checker;   /* asked before policy_load, too */
 } fixture_options;
 
 typedef struct fixture {

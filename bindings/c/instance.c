@@ -135,6 +135,9 @@ static void log_sizes(const opening *o)
            kv->blocks_per_engine, GB_BLOCK_TOKENS, tokens, kv->max_model_len, (double)tokens / kv->max_model_len);
 }
 
+/* A model without experts has no ranks to fill. */
+static uint32_t spare_slots(const opening *o) { return o->instance->config.moe_layers ? (uint32_t)o->options->spare_slots : 0; }
+
 static int plan_sizes(opening *o, gb_error *err)
 {
     const gb_options *opt = o->options;
@@ -144,6 +147,10 @@ static int plan_sizes(opening *o, gb_error *err)
     if (status) return status;
     if (opt->force_migration_every && o->topology.ranks < 2)
         return gb_fail(err, GB_EINVAL, "--force-migration-every moves experts between ranks, but there is one: raise --expert-parallel-size");
+    uint32_t others = config->experts - config->experts / o->topology.ranks;
+    if (spare_slots(o) > others)
+        return gb_fail(err, GB_EINVAL, "--spare-slots %u: a rank has %u of the %u experts, so that copies of at most %u others have a use", spare_slots(o),
+                       config->experts - others, config->experts, others);
     o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
     gb_kv_wish wish = {
         .memory = (uint64_t)opt->kv_cache_memory, .machine = o->device.memory ? o->device.memory : gb_plan_machine_memory(),
@@ -175,7 +182,7 @@ static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_
     gb_backend_options options = {
         .limits = {
             .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
-            .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len,
+            .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len, .spare_slots = spare_slots(o),
             .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = has_private_ranks(o),
         },
         .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .log = pass_line,
@@ -208,6 +215,24 @@ static void copy_end_ids(gb_server_options *to, const gb_instance *instance)
     memcpy(to->end_ids, generations ? generation->end_ids : instance->config.end_ids, sizeof to->end_ids);
 }
 
+static gb_place_weights weights_of(const char *name)
+{
+    if (strcmp(name, "balanced") == 0) return gb_place_weights_balanced();
+    return strcmp(name, "latency") == 0 ? gb_place_weights_latency() : gb_place_weights_paper();
+}
+
+static gb_planner_options placement_options(const opening *o)
+{
+    const gb_options *opt = o->options;
+    gb_planner_options placement = {.every = (uint32_t)opt->rearrange_every, .solve = gb_solve_defaults()};
+    placement.solve.weights = weights_of(opt->placement_weights);
+    placement.solve.min_gain_ratio = opt->rearrange_min_gain;
+    placement.solve.max_moves = (uint32_t)opt->rearrange_max_moves;
+    placement.solve.max_bytes = (uint64_t)opt->rearrange_max_bytes;
+    if (o->instance->executor->info.expert_bytes) placement.solve.expert_bytes = o->instance->executor->info.expert_bytes;
+    return placement;
+}
+
 static int open_server(opening *o, gb_error *err)
 {
     const gb_options *opt = o->options;
@@ -225,6 +250,9 @@ static int open_server(opening *o, gb_error *err)
     server.queue_capacity = (uint32_t)opt->max_queue;
     server.blocks_per_engine = o->kv.blocks_per_engine;
     server.window_rounds = (uint32_t)opt->window_rounds;
+    if (opt->window_ms) server.window_longest = gb_ms((uint64_t)opt->window_ms);
+    server.spare_slots = spare_slots(o);
+    server.placement = placement_options(o);
     server.prefix_caching = opt->enable_prefix_caching;
     server.private_ranks = instance->config.moe_layers > 0 && has_private_ranks(o);
     server.expert_bytes = instance->executor->info.expert_bytes;
@@ -251,6 +279,8 @@ static int open_round(opening *o, gb_error *err)
     return status ? gb_fail(err, status, "out of memory for rounds of %u engines", limits.engines) : GB_OK;
 }
 
+static int ask_policies(void *self, gb_rearrangement *r, gb_time now) { return gb_lua_host_place(self, r, now); }
+
 static int open_policies(opening *o, gb_error *err)
 {
     gb_instance *instance = o->instance;
@@ -260,6 +290,8 @@ static int open_policies(opening *o, gb_error *err)
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
     for (int hook = 0; !status && hook < GB_HOOKS; hook++)
         if (names[hook]) status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
+    if (!status) status = gb_lua_host_use_placement(instance->policies, opt->policy_place, err);
+    if (!status && instance->config.moe_layers) gb_server_set_planner(instance->server, ask_policies, instance->policies);
     return status;
 }
 
@@ -323,6 +355,7 @@ void gb_instance_sampling(const gb_instance *instance, gb_sampling *sampling)
 static bool step_round(gb_instance *instance, gb_time (*clock)(void))
 {
     if (!gb_server_poll_round(instance->server, &instance->round, clock())) return false;
+    gb_server_rearrange(instance->server, clock());
     gb_executor_run(instance->executor, &instance->round, &instance->result);
     gb_server_round_done(instance->server, &instance->result, clock());
     return true;

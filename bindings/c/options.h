@@ -40,12 +40,22 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("scheduling", stale_after_ms, INT, "1000", 1, 86400000, "MS", \
       "a trace older than this makes selection fall back to ordered dispatch") \
     X("scheduling", window_rounds, INT, "64", 1, 1000000, "N", "rounds in a profiling window of expert counts") \
+    X("scheduling", window_ms, INT, "0", 0, 86400000, "MS", "a window ends earlier when it has lasted so long (default: rounds only)") \
+    X("scheduling", rearrange_every, INT, "4", 0, 1000000, "N", "windows between two rearrangements of experts over ranks; 0: never") \
+    X("scheduling", placement_weights, STRING, "paper", 0, 0, "paper|balanced|latency", \
+      "what a placement of experts is worth: communication, imbalance and moves") \
+    X("scheduling", rearrange_min_gain, FLOAT, "0.01", 0, 1, "X", "experts stay unless their placement gets better by at least this share") \
+    X("scheduling", rearrange_max_moves, INT, "192", 0, 4294967294.0, "N", "most experts moved by one rearrangement") \
+    X("scheduling", rearrange_max_bytes, INT, "4G", 0, 1125899906842624.0, "BYTES", "most bytes moved by one rearrangement") \
+    X("scheduling", spare_slots, INT, "0", 0, 512, "N", "slots of each rank and layer for copies of experts, placed by who uses them") \
     X("scheduling", migration_bytes, INT, "1M", 1, 1073741824, "BYTES", "most bytes of moving experts that are copied beside one round") \
     X("scheduling", force_migration_every, INT, "0", 0, 1000000, "N", \
       "rounds between moves of random experts in every layer, to try migration out (default: never)") \
     X("scheduling", seed, INT, "0", 0, 9223372036854775807, "N", "seed for requests without their own") \
     X("policies", policy_select, STRING, "gimbal", 0, 0, "NAME", "policy for select_engine: a shipped name or a .lua file") \
     X("policies", policy_order, STRING, "gimbal", 0, 0, "NAME", "policy for order_queue: a shipped name or a .lua file") \
+    X("policies", policy_place, STRING, "builtin", 0, 0, "NAME", \
+      "policy for score_expert and placement_cost: builtin (search with a proved bound), a shipped name or a .lua file") \
     X("policies", policy_dir, STRING, "", 0, 0, "DIR", "load every *.lua policy of this directory at start") \
     X("policies", policy_check, BOOL, "true", 0, 0, "", \
       "a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded") \

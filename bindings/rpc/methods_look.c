@@ -104,6 +104,9 @@ static uint64_t pack_hooks(gb_pack *out, const gb_server_stats *stats)
     X(generated_tokens, "sampled") \
     X(rounds, "run") \
     X(ordered_dispatches, "engine choices made in turn, for want of fresh traces") \
+    X(windows, "profiling windows that have closed") \
+    X(rearrangements, "decisions on the placement of experts") \
+    X(rearrangements_accepted, "of them, worth a migration") \
     X(migrations_done, "migrations of experts that reached their placement") \
     X(migrations_cancelled, "ended on the way: by request, by a shutdown, or because an engine went down") \
     X(migrations_failed, "ended on the way because bytes could not be copied") \

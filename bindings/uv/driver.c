@@ -65,6 +65,7 @@ static void start_round(gb_driver *d, gb_time now)
     gb_instance *instance = d->instance;
     if (gb_worker_busy(d->worker) || !gb_server_poll_round(instance->server, &instance->round, now)) return;
     gb_worker_run(d->worker, &instance->round, &instance->result);
+    gb_server_rearrange(instance->server, now);
     gb_lua_host_idle(instance->policies, now);
 }
 

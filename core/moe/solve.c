@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { STEPS_PER_EXPERT = 4 };    /* most steps under a budget */
+
 /* The best step of a layer, while it has one. */
 struct gb_solve_offer {
     gb_swap swap;
@@ -204,20 +206,21 @@ static offer best_offer(const gb_swap_search *s)
 }
 
 /* Steepest steps over all layers, most gain first (experts are of one size, and a step moves two), until the budget is spent.
-   A step that would overdraw closes its layer. Every state is valid and better than the one before: it may stop anywhere. */
+   A step that would overdraw closes its layer. Every state is valid and better than the one before: it may stop anywhere. The search adds
+   in float, where each of two like states can look better than the other: so many steps are enough for any honest descent. */
 static uint32_t spend(gb_solver *s, const int32_t *home, uint32_t budget, offer *offers)
 {
-    uint32_t steps = 0;
+    uint32_t steps = 0, most = STEPS_PER_EXPERT * s->layers * s->experts;
     int64_t left = budget;
     for (uint32_t l = 0; l < s->layers; l++) {
         gb_swap_survey(&s->search[l]);
         offers[l] = best_offer(&s->search[l]);
     }
-    for (;; steps++) {
+    for (; steps < most; steps++) {
         uint32_t best = UINT32_MAX;
         for (uint32_t l = 0; l < s->layers; l++)
             if (offers[l].open && (best == UINT32_MAX || offers[l].swap.delta < offers[best].swap.delta)) best = l;
-        if (best == UINT32_MAX) return steps;
+        if (best == UINT32_MAX) break;
         offer *o = &offers[best];
         int moves = step_moves(&s->search[best], o, home + (size_t)best * s->experts);
         if (moves > left) {
@@ -228,6 +231,7 @@ static uint32_t spend(gb_solver *s, const int32_t *home, uint32_t budget, offer 
         gb_swap_take(&s->search[best], &o->swap, o->a, o->b);
         *o = best_offer(&s->search[best]);
     }
+    return steps;
 }
 
 static void solve_within(gb_solver *s, int32_t *out, const int32_t *home, const gb_solve_options *options, gb_solve_report *report)

@@ -3,11 +3,11 @@
 #include "core/base/assert.h"
 #include "core/base/status.h"
 
-int gb_windows_init(gb_windows *w, gb_arena *arena, uint32_t layers, uint32_t sources, uint32_t experts,
-                    uint32_t rounds_per_window)
+int gb_windows_init(gb_windows *w, gb_arena *arena, uint32_t layers, uint32_t sources, uint32_t experts, uint32_t rounds_per_window,
+                    gb_time longest)
 {
     GB_ASSERT(rounds_per_window >= 1);
-    *w = (gb_windows){.running = {.id = 1}, .rounds_per_window = rounds_per_window};
+    *w = (gb_windows){.running = {.id = 1}, .rounds_per_window = rounds_per_window, .longest = longest};
     int rc = gb_matrix_init(&w->running.counts, arena, layers, sources, experts);
     return rc ? rc : gb_matrix_init(&w->closed.counts, arena, layers, sources, experts);
 }
@@ -26,7 +26,7 @@ bool gb_windows_add(gb_windows *w, const gb_matrix *counts, gb_time started, gb_
     if (running->rounds == 0) running->from = started;
     running->to = now;
     gb_matrix_add(&running->counts, counts);
-    if (++running->rounds < w->rounds_per_window) return false;
+    if (++running->rounds < w->rounds_per_window && gb_time_since(running->from, now) < w->longest) return false;
     close_window(w);
     return true;
 }

@@ -83,6 +83,7 @@ int gb_admission_check_options(const gb_server_options *o, gb_error *err)
     if ((rc = check_range("queue_capacity", o->queue_capacity, 1, GB_SERVER_QUEUE_MAX, err))) return rc;
     if ((rc = check_range("blocks_per_engine", o->blocks_per_engine, 1, GB_SERVER_BLOCKS_MAX, err))) return rc;
     if ((rc = check_range("window_rounds", o->window_rounds, 1, UINT32_MAX, err))) return rc;
+    if ((rc = check_range("spare_slots", o->spare_slots, 0, o->experts - o->experts / o->ranks, err))) return rc;
     if (o->private_ranks && (rc = check_range("expert_bytes", o->expert_bytes, 1, UINT64_MAX, err))) return rc;
     if ((rc = check_range("migration_bytes", o->migration_bytes, 1, UINT64_MAX, err))) return rc;
     if ((rc = check_range("n_end_ids", o->n_end_ids, 0, GB_SERVER_END_IDS_MAX, err))) return rc;

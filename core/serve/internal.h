@@ -37,6 +37,7 @@ struct gb_server {
     uint64_t forced_round;               /* of the latest forced migration */
     uint64_t copied_round;               /* during or before which the latest list of copies was handed out */
     gb_windows windows;
+    gb_planner planner;                  /* with moe_layers > 0 */
     gb_pressure pressure;
 
     gb_pressure_params builtin_params;

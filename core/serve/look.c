@@ -20,6 +20,8 @@ const gb_matrix *gb_server_window(const gb_server *s, bool running, uint64_t *wi
     return &window->counts;
 }
 
+const gb_planner *gb_server_planner(const gb_server *s) { return s->options.moe_layers ? &s->planner : NULL; }
+
 static void sum_engines(const gb_server *s, gb_server_stats *stats)
 {
     for (uint32_t e = 0; e < s->options.engines; e++) {
@@ -41,6 +43,9 @@ void gb_server_stats_get(const gb_server *s, gb_server_stats *stats)
         .cached_tokens = s->cached_tokens, .ordered_dispatches = s->ordered_dispatches,
     };
     gb_migrate_stats migrate = gb_migrate_stats_of(&s->migrate);
+    stats->windows = s->windows.running.id - 1;
+    stats->rearrangements = s->planner.stats.decisions;
+    stats->rearrangements_accepted = s->planner.stats.accepted;
     stats->migrations_done = migrate.done;
     stats->migrations_cancelled = migrate.cancelled;
     stats->migrations_failed = migrate.failed;

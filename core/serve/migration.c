@@ -6,6 +6,8 @@
 #include "core/moe/trade.h"
 #include "core/serve/internal.h"
 
+static bool is_idle(const gb_server *s) { return gb_migrate_state_of(&s->migrate) == GB_MIGRATE_IDLE && !s->migrate.out; }
+
 int gb_server_migrate(gb_server *s, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err)
 {
     gb_server_advance(s, now);
@@ -14,6 +16,28 @@ int gb_server_migrate(gb_server *s, const gb_placement *to, const gb_plan *plan,
 }
 
 void gb_server_cancel_migration(gb_server *s) { gb_migrate_cancel(&s->migrate); }
+
+static bool may_rearrange(const gb_server *s)
+{
+    bool up = true;
+    for (uint32_t e = 0; e < s->options.engines; e++) up = up && s->engines[e].healthy;
+    return up && !s->draining && s->options.moe_layers > 0 && s->options.ranks > 1 && gb_planner_due(&s->planner) && is_idle(s);
+}
+
+bool gb_server_rearrange(gb_server *s, gb_time now)
+{
+    gb_server_advance(s, now);
+    if (!may_rearrange(s) || gb_planner_decide(&s->planner, &s->placement, now) > GB_VERDICT_CUT) return false;
+    int rc = gb_migrate_start(&s->migrate, &s->planner.next, &s->planner.decider.plan, now, NULL);
+    GB_ASSERT(rc == GB_OK);
+    return true;
+}
+
+void gb_server_set_planner(gb_server *s, gb_planner_place *place, void *self)
+{
+    s->planner.place = place;
+    s->planner.self = self;
+}
 
 /* One list a round, so that a round shares memory with few bytes; without rounds, as fast as they come back. */
 bool gb_server_poll_copies(gb_server *s, gb_copy_list *list)
@@ -36,8 +60,7 @@ void gb_server_copies_done(gb_server *s, int status, gb_time now)
 static void force(gb_server *s, gb_time now)
 {
     uint32_t every = s->options.force_migration_every;
-    bool idle = gb_migrate_state_of(&s->migrate) == GB_MIGRATE_IDLE && !s->migrate.out;
-    if (every == 0 || s->draining || !idle || s->round_seq < s->forced_round + every) return;
+    if (every == 0 || s->draining || !is_idle(s) || s->round_seq < s->forced_round + every) return;
     s->forced_round = s->round_seq;
     gb_placement_copy(&s->forced, &s->placement);
     gb_trade_at_random(&s->forced, &s->migrate_rng);

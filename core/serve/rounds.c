@@ -53,7 +53,7 @@ bool gb_server_poll_cancel(gb_server *s, uint64_t *round_seq, uint32_t *engine, 
 
 /* --- in --- */
 
-static void add_token_event(gb_server *s, gb_live *live, const gb_sampled *sampled, gb_verdict *verdict, gb_time now)
+static void add_token_event(gb_server *s, gb_live *live, const gb_sampled *sampled, gb_stream_verdict *verdict, gb_time now)
 {
     const gb_sampling *sampling = &live->stream->sampling;
     gb_event *event = gb_server_add_event(s, live, GB_EVENT_TOKEN, now);
@@ -62,7 +62,7 @@ static void add_token_event(gb_server *s, gb_live *live, const gb_sampled *sampl
     if (sampling->logprobs >= 0) gb_outbox_attach_logprobs(&s->outbox, event, &sampled->logprobs);
 }
 
-static void finish(gb_server *s, gb_live *live, const gb_verdict *verdict, gb_time now)
+static void finish(gb_server *s, gb_live *live, const gb_stream_verdict *verdict, gb_time now)
 {
     gb_event *event = gb_server_end(s, live, GB_EVENT_DONE, now);
     event->finish = verdict->finish;
@@ -86,7 +86,7 @@ static void take_token(gb_server *s, gb_live *live, const gb_sampled *sampled, g
     }
     live->last_token = now;
     s->generated_tokens++;
-    gb_verdict verdict;
+    gb_stream_verdict verdict;
     add_token_event(s, live, sampled, &verdict, now);
     live->tokens[live->n_tokens++] = sampled->token;
     if (verdict.finish != GB_FINISH_NONE) finish(s, live, &verdict, now);
@@ -138,7 +138,8 @@ void gb_server_round_done(gb_server *s, const gb_result *result, gb_time now)
     s->drop_ring = (gb_ring){.capacity = s->drop_ring.capacity};
     s->rounds++;
     if (result->status == GB_OK) {
-        gb_windows_add(&s->windows, &result->counts, s->round_started, now);
+        bool closed = gb_windows_add(&s->windows, &result->counts, s->round_started, now);
+        if (closed && s->options.moe_layers) gb_planner_observe(&s->planner, &s->windows.closed);
         gb_pressure_add(&s->pressure, result->rank_tokens);
     } else {
         gb_log(GB_LOG_ERROR, "round %llu failed: %s", (unsigned long long)result->seq, gb_status_message(result->status));

@@ -12,8 +12,8 @@
 void gb_server_options_default(gb_server_options *options)
 {
     *options = (gb_server_options){.max_num_seqs = 64, .max_batched_tokens = 512, .queue_capacity = 4096, .max_preemptions = 8,
-                                   .max_bypass = 16, .window_rounds = 64, .prefix_caching = true, .aging = gb_seconds(5), .stale_after = gb_seconds(1),
-                                   .migration_bytes = 1 << 20, .migration_stalled_after = gb_seconds(30)};
+                                   .max_bypass = 16, .window_rounds = 64, .window_longest = GB_NEVER, .prefix_caching = true, .aging = gb_seconds(5), .stale_after = gb_seconds(1),
+                                   .migration_bytes = 1 << 20, .migration_stalled_after = gb_seconds(30), .placement = {.solve = gb_solve_defaults()}};
 }
 
 /* --- new, free --- */
@@ -68,9 +68,10 @@ static int init_placement(gb_server *s, gb_error *err)
     gb_migrate_options migrate = {.private_ranks = o->private_ranks, .expert_bytes = o->expert_bytes, .list_bytes = o->migration_bytes,
                                   .stalled_after = o->migration_stalled_after};
     gb_rng_init(&s->migrate_rng, o->seed);
-    int rc = gb_placement_init(&s->placement, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, 0, err);
-    if (!rc) rc = gb_placement_init(&s->forced, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, 0, err);
-    return rc ? rc : gb_migrate_init(&s->migrate, &s->arena, &s->placement, &migrate, err);
+    int rc = gb_placement_init(&s->placement, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, o->spare_slots, err);
+    if (!rc) rc = gb_placement_init(&s->forced, &s->arena, o->moe_layers, o->engines, o->experts, o->ranks, o->spare_slots, err);
+    if (!rc) rc = gb_migrate_init(&s->migrate, &s->arena, &s->placement, &migrate, err);
+    return rc || !o->moe_layers ? rc : gb_planner_init(&s->planner, &s->arena, &s->placement, &o->placement, err);
 }
 
 /* Everything whose size only memory can refuse. */
@@ -83,7 +84,7 @@ static int init_memory(gb_server *s)
     if (!rc) rc = init_engines(s);
     if (!rc) rc = gb_outbox_init(&s->outbox, &s->arena, o->queue_capacity, round_works, gb_stream_text_max(&s->shared));
     if (!rc) rc = gb_heap_init(&s->timers, &s->arena, o->queue_capacity);
-    if (!rc) rc = gb_windows_init(&s->windows, &s->arena, o->moe_layers, o->engines, o->experts, o->window_rounds);
+    if (!rc) rc = gb_windows_init(&s->windows, &s->arena, o->moe_layers, o->engines, o->experts, o->window_rounds, o->window_longest);
     if (!rc) rc = gb_pressure_init(&s->pressure, &s->arena, (gb_topology){o->engines, o->ranks});
     if (rc) return rc;
     s->drop_ring.capacity = round_works;

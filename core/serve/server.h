@@ -18,7 +18,7 @@
 #include "core/flow/request.h"
 #include "core/flow/round.h"
 #include "core/model/tokenizer.h"
-#include "core/moe/plan.h"
+#include "core/moe/planner.h"
 
 typedef struct gb_server gb_server;
 
@@ -42,6 +42,9 @@ typedef struct gb_server_options {
     uint32_t max_preemptions;            /* then pinned; 8 */
     uint32_t max_bypass;                 /* how often a blocked head may be bypassed; 16 */
     uint32_t window_rounds;              /* rounds in a profiling window; 64 */
+    gb_time window_longest;              /* ... which ends earlier when so much time has gone by; GB_NEVER */
+    uint32_t spare_slots;                /* of each rank and layer, for copies of experts; 0 */
+    gb_planner_options placement;        /* rearrangements; never */
     bool prefix_caching;                 /* requests that begin alike share full KV blocks; true */
     gb_time aging;                       /* promotion threshold; 5 s */
     gb_time stale_after;                 /* trace age that makes selection fall back; 1 s */
@@ -89,6 +92,11 @@ void gb_server_count_placement(gb_server *server, gb_hook hook, int answer);
 /* Begins to move experts, until the placement in use is `to` (copied). plan says in which steps, best first; NULL: in any order.
    GB_EFULL while a migration is running, GB_EDRAINING; GB_EINVAL for a placement that is not valid or where the plan does not lead. */
 int  gb_server_migrate(gb_server *server, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err);
+/* Places experts anew when enough windows have closed, and begins the migration; false when it is not time, nothing is worth a move,
+   another migration is running, an engine is down or the server drains. Takes up to milliseconds: best called while a round runs. */
+bool gb_server_rearrange(gb_server *server, gb_time now);
+/* Who places experts in gb_server_rearrange; NULL: the built-in search. */
+void gb_server_set_planner(gb_server *server, gb_planner_place *place, void *self);
 void gb_server_cancel_migration(gb_server *server);    /* what has moved stays where it is */
 
 /* The answer to the copies handed out by poll_copies; status != 0 ends the migration where it is. */
@@ -140,6 +148,8 @@ typedef struct gb_server_stats {
     uint64_t cached_tokens;         /* of those, what the prefix cache had */
     uint64_t generated_tokens, rounds;
     uint64_t ordered_dispatches;    /* engines taken in rotation while traces were missing or stale */
+    uint64_t windows;               /* closed */
+    uint64_t rearrangements, rearrangements_accepted;    /* decisions on the placement of experts; those that began a migration */
     uint64_t migrations_done, migrations_cancelled, migrations_failed, migrations_stalled, experts_moved, bytes_moved;
     uint32_t moves_left;            /* of the running migration */
     uint32_t live, running, waiting;
@@ -152,6 +162,8 @@ const gb_placement    *gb_server_placement(const gb_server *server);
 /* Counts of the running window or of the latest closed one (window_id 0: none yet), with its bounds: first round handed out,
    last round back. */
 const gb_matrix       *gb_server_window(const gb_server *server, bool running, uint64_t *window_id, gb_time *from, gb_time *to);
+/* Estimates from all windows, and what was decided on them; NULL for a model without experts. */
+const gb_planner      *gb_server_planner(const gb_server *server);
 void                   gb_server_stats_get(const gb_server *server, gb_server_stats *stats);
 /* Live requests in slot order: starts with *cursor = 0; false at the end. */
 bool                   gb_server_request_next(const gb_server *server, uint32_t *cursor, gb_request_info *info);

@@ -104,13 +104,13 @@ static int32_t match(gb_stream *stream, const char *bytes, size_t n, char *out, 
 
 /* --- one token --- */
 
-static gb_verdict judge_id(const gb_stream *stream, const gb_stream_shared *shared, int32_t token)
+static gb_stream_verdict judge_id(const gb_stream *stream, const gb_stream_shared *shared, int32_t token)
 {
     const gb_sampling *s = &stream->sampling;
     if (!s->ignore_eos && contains(shared->end_ids, shared->n_end_ids, token))
-        return (gb_verdict){GB_FINISH_STOP, token, -1};
-    if (contains(s->stop_ids, s->n_stop_ids, token)) return (gb_verdict){GB_FINISH_STOP, token, -1};
-    return (gb_verdict){GB_FINISH_NONE, -1, -1};
+        return (gb_stream_verdict){GB_FINISH_STOP, token, -1};
+    if (contains(s->stop_ids, s->n_stop_ids, token)) return (gb_stream_verdict){GB_FINISH_STOP, token, -1};
+    return (gb_stream_verdict){GB_FINISH_NONE, -1, -1};
 }
 
 static int32_t special_stop_string(const gb_stream *stream, int32_t token)
@@ -130,11 +130,11 @@ static const char *visible_bytes(const gb_stream *stream, const gb_stream_shared
     return bytes ? bytes : "";
 }
 
-gb_verdict gb_stream_push(gb_stream *stream, const gb_stream_shared *shared, int32_t token, uint32_t generated,
+gb_stream_verdict gb_stream_push(gb_stream *stream, const gb_stream_shared *shared, int32_t token, uint32_t generated,
                           char *text, size_t *text_bytes)
 {
     const gb_sampling *s = &stream->sampling;
-    gb_verdict verdict = judge_id(stream, shared, token);
+    gb_stream_verdict verdict = judge_id(stream, shared, token);
     size_t n, n_raw = 0;
     const char *bytes = visible_bytes(stream, shared, token, verdict.finish != GB_FINISH_NONE, &n);
     bool matching = s->n_stop_strings > 0 && generated > s->min_tokens;

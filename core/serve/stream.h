@@ -28,10 +28,10 @@ typedef struct gb_stream {
     char held[GB_STOP_STRING_BYTES];  /* the tail that is the beginning of a stop string */
 } gb_stream;
 
-typedef struct gb_verdict {
+typedef struct gb_stream_verdict {
     gb_finish finish;                 /* GB_FINISH_NONE: go on */
     int32_t stop_token, stop_string;  /* -1 unless they ended it */
-} gb_verdict;
+} gb_stream_verdict;
 
 /* Most text one token can release, with what was held before it. */
 size_t gb_stream_text_max(const gb_stream_shared *shared);
@@ -39,7 +39,7 @@ size_t gb_stream_text_max(const gb_stream_shared *shared);
 void gb_stream_open(gb_stream *stream, const gb_stream_shared *shared, const gb_sampling *sampling);
 
 /* Takes the token that is number `generated` (1-based) of the completion; writes the text that may leave now. */
-gb_verdict gb_stream_push(gb_stream *stream, const gb_stream_shared *shared, int32_t token, uint32_t generated,
+gb_stream_verdict gb_stream_push(gb_stream *stream, const gb_stream_shared *shared, int32_t token, uint32_t generated,
                           char *text, size_t *text_bytes);
 
 /* Writes what was held back (nothing after a stop string) and empties the stream; returns the bytes. */

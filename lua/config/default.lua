@@ -52,6 +52,20 @@ return {
     stale_after_ms = 1000,
     -- rounds in a profiling window of expert counts
     window_rounds = 64,
+    -- a window ends earlier when it has lasted so long (default: rounds only)
+    window_ms = 0,
+    -- windows between two rearrangements of experts over ranks; 0: never
+    rearrange_every = 4,
+    -- what a placement of experts is worth: communication, imbalance and moves (paper, balanced, latency)
+    placement_weights = "paper",
+    -- experts stay unless their placement gets better by at least this share
+    rearrange_min_gain = 0.01,
+    -- most experts moved by one rearrangement
+    rearrange_max_moves = 192,
+    -- most bytes moved by one rearrangement
+    rearrange_max_bytes = "4G",
+    -- slots of each rank and layer for copies of experts, placed by who uses them
+    spare_slots = 0,
     -- most bytes of moving experts that are copied beside one round
     migration_bytes = "1M",
     -- rounds between moves of random experts in every layer, to try migration out (default: never)
@@ -65,6 +79,8 @@ return {
     policy_select = "gimbal",
     -- policy for order_queue: a shipped name or a .lua file
     policy_order = "gimbal",
+    -- policy for score_expert and placement_cost: builtin (search with a proved bound), a shipped name or a .lua file
+    policy_place = "builtin",
     -- load every *.lua policy of this directory at start
     -- policy_dir = "DIR",
     -- a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded

@@ -84,6 +84,15 @@ class Determinism(unittest.TestCase):
             self.check("-dp", "2", "-ep", "4", *move, look=moved)
             self.check("-dp", "2", "-ep", "8", *move, "--migration-bytes", "100000", "--max-num-batched-tokens", "64", look=moved)
 
+    def test_while_experts_are_rearranged_and_copied_to_other_ranks(self):
+        rearrange = ("-dp", "2", "-ep", "4", "--window-rounds", "2", "--rearrange-every", "1", "--placement-weights", "balanced")
+        for memory, policy, spare in (("private", "builtin", 0), ("private", "gimbal", 2), ("shared", "builtin", 2)):
+            def moved(stats):
+                self.assertGreater(stats["rearrangements_accepted"], 0)
+                self.assertGreater(stats["experts_moved"], 0)
+
+            self.check(*rearrange, "--rank-memory", memory, "--policy-place", policy, "--spare-slots", spare, look=moved)
+
     def test_under_every_policy(self):
         for name in ("round_robin", "gimbal"):
             self.check("-dp", "2", "--policy-select", name)

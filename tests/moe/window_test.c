@@ -6,12 +6,14 @@ static gb_arena arena;
 static gb_windows windows;
 static gb_matrix round_counts;
 
-static void start(uint32_t rounds)
+static void start_timed(uint32_t rounds, gb_time longest)
 {
     gb_arena_init(&arena);
-    CHECK_EQ(gb_windows_init(&windows, &arena, 1, 2, 4, rounds), 0);
+    CHECK_EQ(gb_windows_init(&windows, &arena, 1, 2, 4, rounds, longest), 0);
     CHECK_EQ(gb_matrix_init(&round_counts, &arena, 1, 2, 4), 0);
 }
+
+static void start(uint32_t rounds) { start_timed(rounds, GB_NEVER); }
 
 static void stop(void) { gb_arena_deinit(&arena); }
 
@@ -63,6 +65,20 @@ static void windows_of_one_round_take_turns_in_two_matrices(void)
     stop();
 }
 
-TESTS(TEST(nothing_is_closed_before_the_first_window_is_full),
+static void a_window_that_has_lasted_long_enough_closes_with_the_round_that_says_so(void)
+{
+    start_timed(100, gb_ms(10));
+    CHECK(!add(1, gb_ms(5), gb_ms(6)));
+    CHECK(!add(1, gb_ms(6), gb_ms(14)));
+    CHECK(add(1, gb_ms(14), gb_ms(15)));
+    CHECK_EQ(windows.closed.rounds, 3);
+    CHECK_EQ(windows.closed.from, gb_ms(5));
+    CHECK_EQ(windows.closed.to, gb_ms(15));
+    CHECK(!add(1, gb_ms(100), gb_ms(101)));    /* idle time is nobody's window */
+    CHECK_EQ(windows.running.from, gb_ms(100));
+    stop();
+}
+
+TESTS(TEST(a_window_that_has_lasted_long_enough_closes_with_the_round_that_says_so), TEST(nothing_is_closed_before_the_first_window_is_full),
       TEST(a_full_window_is_kept_closed_with_its_bounds_while_the_next_one_counts),
       TEST(windows_of_one_round_take_turns_in_two_matrices))

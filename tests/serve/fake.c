@@ -40,13 +40,15 @@ static unsigned char *weights(const fake *f, uint32_t layer, int32_t place)
 static void load_experts(fake *f)
 {
     const gb_server_options *o = &f->options;
-    uint32_t slots = o->experts;
-    f->places = slots + (o->private_ranks ? o->ranks : 0);
+    uint32_t per_rank = o->experts / o->ranks, slots_per_rank = per_rank + o->spare_slots;
+    f->places = o->private_ranks ? o->ranks * (slots_per_rank + 1) : o->experts;
     f->experts = GB_ARENA_NEW(&f->arena, unsigned char, (size_t)o->moe_layers * f->places * FAKE_EXPERT_BYTES);
     GB_ASSERT(f->experts);
     for (uint32_t l = 0; l < o->moe_layers; l++)
-        for (uint32_t e = 0; e < o->experts; e++)
-            for (uint32_t b = 0; b < FAKE_EXPERT_BYTES; b++) weights(f, l, (int32_t)e)[b] = weight(l, e, b);
+        for (uint32_t e = 0; e < o->experts; e++) {
+            uint32_t place = o->private_ranks ? e / per_rank * slots_per_rank + e % per_rank : e;
+            for (uint32_t b = 0; b < FAKE_EXPERT_BYTES; b++) weights(f, l, (int32_t)place)[b] = weight(l, e, b);
+        }
 }
 
 bool fake_place_holds(const fake *f, uint32_t layer, int32_t place, uint32_t expert)
@@ -121,7 +123,7 @@ static void route(fake *f, uint32_t engine, uint64_t hash)
     for (uint32_t l = 0; l < a->layers; l++)
         for (uint32_t k = 0; k < EXPERTS_PER_TOKEN; k++) {
             uint32_t e = (uint32_t)((gb_mix64(hash + l) + k) % a->experts);
-            int32_t slot = gb_placement_routes(f->round.placement, l, engine)[e];
+            int32_t slot = gb_placement_slot(f->round.placement, l, engine, e, hash);
             GB_ASSERT(fake_place_holds(f, l, gb_placement_layer_places(f->round.placement, l)[slot], e));
             gb_matrix_row(a, l, engine)[e]++;
             f->result.rank_tokens[gb_placement_rank_of_slot(f->round.placement, slot)]++;

@@ -41,7 +41,7 @@ typedef struct storm {
     uint64_t hash;
     uint64_t closed_id, *closed_b;    /* B of all closed windows */
     uint32_t token_events, ends;
-    uint64_t preemptions, stop_strings, cached_tokens, migrations, experts_moved;
+    uint64_t preemptions, stop_strings, cached_tokens, migrations, experts_moved, rearrangements;
 } storm;
 
 static storm s;
@@ -366,6 +366,10 @@ static void choose_options(void)
     o->prefix_caching = chance(80);
     o->private_ranks = chance(70);
     o->migration_bytes = between(1, 3 * FAKE_EXPERT_BYTES);
+    o->spare_slots = o->ranks > 1 && chance(30) ? between(1, 2) : 0;
+    o->placement.every = between(0, 3);
+    o->placement.solve.weights = chance(50) ? gb_place_weights_latency() : (gb_place_weights){1, 1, 0, GB_IMBALANCE_SQUARES};
+    o->placement.solve.max_moves = chance(50) ? between(0, 6) : GB_MOVES_ANY;
     o->force_migration_every = chance(60) ? between(1, 6) : 0;
     o->migration_stalled_after = gb_ms(between(1, 50));
     if (chance(50)) o->vocab = 20;
@@ -400,7 +404,7 @@ static void migrate(void)
     gb_arena arena;
     gb_arena_init(&arena);
     const gb_placement *live = gb_server_placement(s.server);
-    CHECK_EQ(gb_placement_init(&to, &arena, live->layers, live->sources, live->experts, live->ranks, 0, NULL), GB_OK);
+    CHECK_EQ(gb_placement_init(&to, &arena, live->layers, live->sources, live->experts, live->ranks, s.options.spare_slots, NULL), GB_OK);
     gb_placement_copy(&to, live);
     for (uint32_t i = between(1, 6); i > 0; i--) gb_trade_at_random(&to, &s.rng);
     int rc = gb_server_migrate(s.server, &to, NULL, s.now, NULL);
@@ -413,6 +417,7 @@ static void act_on_experts(void)
     uint32_t dice = between(0, 99);
     if (dice < 4) migrate();
     else if (dice < 6) gb_server_cancel_migration(s.server);
+    else if (dice < 12) gb_server_rearrange(s.server, s.now);
     else if (dice < 50) start_copies();
     else finish_copies();
 }
@@ -461,6 +466,7 @@ static void check_the_books(void)
     s.cached_tokens = stats.cached_tokens;
     s.migrations = stats.migrations_done;
     s.experts_moved = stats.experts_moved;
+    s.rearrangements = stats.rearrangements_accepted;
     STORM_CHECK(stats.bytes_moved == (s.options.private_ranks ? stats.experts_moved * FAKE_EXPERT_BYTES : 0));
     STORM_CHECK(s.options.ranks > 1 || stats.experts_moved == 0);
     STORM_CHECK(s.options.prefix_caching || stats.cached_tokens + stats.blocks_cached == 0);
@@ -509,7 +515,7 @@ static uint64_t number_from(const char *name, uint64_t otherwise)
 static void a_storm_breaks_no_invariant(void)
 {
     uint64_t only = number_from("GB_STORM_SEED", 0), n = only ? only : number_from("GB_STORM_SEEDS", SEEDS);
-    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0, cached_tokens = 0, migrations = 0, experts_moved = 0;
+    uint64_t tokens = 0, requests = 0, preemptions = 0, stop_strings = 0, cached_tokens = 0, migrations = 0, experts_moved = 0, rearrangements = 0;
     tokenizer = fake_tokenizer(NULL, NULL);
     signal(SIGABRT, say_the_seed);
     for (uint64_t seed = only ? only : 1; seed <= n && check_failures == 0; seed++) {
@@ -521,13 +527,14 @@ static void a_storm_breaks_no_invariant(void)
         cached_tokens += s.cached_tokens;
         migrations += s.migrations;
         experts_moved += s.experts_moved;
+        rearrangements += s.rearrangements;
     }
     printf("    seeds up to %llu: %llu requests, %llu tokens, %llu preemptions, %llu stop strings, %llu cached tokens, "
-           "%llu migrations of %llu experts\n",
+           "%llu migrations of %llu experts, %llu for a gain\n",
            (unsigned long long)n, (unsigned long long)requests, (unsigned long long)tokens, (unsigned long long)preemptions,
            (unsigned long long)stop_strings, (unsigned long long)cached_tokens, (unsigned long long)migrations,
-           (unsigned long long)experts_moved);
-    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0 && cached_tokens > 0 && experts_moved > 0)));
+           (unsigned long long)experts_moved, (unsigned long long)rearrangements);
+    CHECK(tokens > 0 && (only || (preemptions > 0 && stop_strings > 0 && cached_tokens > 0 && experts_moved > 0 && rearrangements > 0)));
     gb_tokenizer_free(tokenizer);
 }
 

@@ -41,9 +41,9 @@ static void open_stream(void)
     out[0] = 0;
 }
 
-static gb_verdict push(int32_t token)
+static gb_stream_verdict push(int32_t token)
 {
-    gb_verdict verdict = gb_stream_push(&stream, &shared, token, ++generated, out + n_out, &last_bytes);
+    gb_stream_verdict verdict = gb_stream_push(&stream, &shared, token, ++generated, out + n_out, &last_bytes);
     CHECK(last_bytes <= gb_stream_text_max(&shared));
     n_out += last_bytes;
     out[n_out] = 0;
@@ -57,9 +57,9 @@ static void close_stream(void)
 }
 
 /* Byte by byte, until it ends. */
-static gb_verdict push_text(const char *text)
+static gb_stream_verdict push_text(const char *text)
 {
-    gb_verdict verdict = {GB_FINISH_NONE, -1, -1};
+    gb_stream_verdict verdict = {GB_FINISH_NONE, -1, -1};
     for (; *text && verdict.finish == GB_FINISH_NONE; text++) verdict = push((unsigned char)*text);
     return verdict;
 }
@@ -89,7 +89,7 @@ static void a_stop_string_over_four_tokens_leaves_nothing_of_itself(void)
         CHECK_EQ(push(parts[i]).finish, GB_FINISH_NONE);
         CHECK_STR(out, "ABC");
     }
-    gb_verdict verdict = push('J');
+    gb_stream_verdict verdict = push('J');
     CHECK_EQ(verdict.finish, GB_FINISH_STOP);
     CHECK_EQ(verdict.stop_string, 0);
     CHECK_EQ(verdict.stop_token, -1);
@@ -217,7 +217,7 @@ static void a_special_token_spelled_as_a_stop_string_stops(void)
     push('a');
     CHECK_EQ(push(257).finish, GB_FINISH_NONE);
     CHECK_STR(out, "a");
-    gb_verdict verdict = push(256);
+    gb_stream_verdict verdict = push(256);
     CHECK_EQ(verdict.finish, GB_FINISH_STOP);
     CHECK_EQ(verdict.stop_string, 1);
     close_stream();
@@ -259,7 +259,7 @@ static void an_end_token_ends_without_text(void)
     start(NULL, NULL);
     open_stream();
     push('a');
-    gb_verdict verdict = push(0);
+    gb_stream_verdict verdict = push(0);
     CHECK_EQ(verdict.finish, GB_FINISH_STOP);
     CHECK_EQ(verdict.stop_token, 0);
     close_stream();
@@ -448,7 +448,7 @@ static void any_split_into_tokens_gives_the_same_text_and_the_same_stop(void)
         int cut = expected_cut(text, n, &stop_string);
         snprintf(cut_text, sizeof cut_text, "%.*s", cut, text);
         open_stream();
-        gb_verdict verdict = {GB_FINISH_NONE, -1, -1};
+        gb_stream_verdict verdict = {GB_FINISH_NONE, -1, -1};
         for (int at = 0; at < n && verdict.finish == GB_FINISH_NONE;) {
             int length = 1 + (int)gb_rng_below(&rng, 3);
             if (length > n - at) length = n - at;

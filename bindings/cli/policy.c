@@ -5,6 +5,7 @@
 
 #include "bindings/cli/policy_check.h"
 #include "bindings/cli/policy_replay.h"
+#include "bindings/cli/policy_test.h"
 #include "core/base/nearest.h"
 
 static const gb_flag flags[] = {
@@ -22,6 +23,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
     GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
     GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line"),
+    GB_FLAG(gb_policy_flags, spec, STRING, "", 0, 0, "FILE", "test: another spec than the file beside the policy"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
     GB_REMOTE_FLAGS(gb_policy_flags),
 };
@@ -33,8 +35,15 @@ static int check(const gb_args *args)
     return gb_policy_check(args->words[1], *f->name ? f->name : "standard input", *f->on ? f->on : NULL, f->json);
 }
 
+static int test(const gb_args *args)
+{
+    const gb_policy_flags *f = args->values;
+    return gb_policy_test(args->words[1], *f->spec ? f->spec : NULL, f->json);
+}
+
 static const gb_policy_verb verbs[] = {
     {"check", "FILE", "all that can be said of a policy without a server; - reads standard input", 1, NULL, check},
+    {"test", "FILE", "run its spec with busted: FILE_spec.lua beside it", 1, NULL, test},
     {"list", "", "every version: state, calls, faults; * marks the hooks it decides", 0, gb_policy_list, NULL},
     {"status", "", "who decides each hook, with params and faults", 0, gb_policy_status, NULL},
     {"get", "VERSION|NAME", "the source of a version", 1, gb_policy_get, NULL},

@@ -1,7 +1,9 @@
 """What the author of a policy has: checks, replays of faults, tests; against the real binary."""
 
 import json
+import os
 import pathlib
+import shutil
 import tempfile
 import unittest
 
@@ -118,6 +120,42 @@ class Author(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (65, b""))
             self.assertIn(part, done.stderr.decode())
             self.assertIn(name, done.stderr.decode())
+
+    SPEC = """local testing = require("gimbal.testing")
+describe("turns", function()
+    it("takes the next", function()
+        local policy = testing.load()
+        assert.equal(%d, testing.select(policy, testing.request(), testing.engines({ {}, {} }, 1)))
+    end)
+end)
+"""
+
+    @unittest.skipUnless(shutil.which("busted") and shutil.which("luajit"), "busted and luajit are not installed")
+    def test_policy_test_runs_the_spec_with_the_kit_of_the_binary(self):
+        path = self.write("turns.lua", "return { api = 1, select_engine = function(request, engines) return engines.next end }\n")
+        self.write("turns_spec.lua", self.SPEC % 1)
+        wrong = self.write("wrong.lua", self.SPEC % 0)
+        env = {"TMPDIR": str(self.directory)}
+        done = gimbal("policy", "test", path, env=env, cwd="/")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("1 success", done.stdout.decode())
+        done = gimbal("policy", "test", path, "--spec", wrong, env=env, cwd="/")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("wrong.lua:5", done.stdout.decode())
+        report = json.loads(gimbal("policy", "test", path, "--json", env=env).stdout)
+        self.assertEqual(len(report["successes"]), 1)
+        self.assertEqual(sorted(os.listdir(self.directory)), ["turns.lua", "turns_spec.lua", "wrong.lua"])    # the kit is gone again
+
+    def test_policy_test_says_what_is_missing(self):
+        path = self.write("turns.lua", "return {}\n")
+        for args, env, code, parts in (((path,), {}, 65, ("turns.lua has no spec", "turns_spec.lua", "--spec")),
+                                       ((path, "--spec", "/nowhere/x"), {}, 65, ("/nowhere/x is no file",)),
+                                       (("/nowhere/y.lua",), {}, 65, ("/nowhere/y.lua is no file",)),
+                                       ((path, "--spec", path), {"PATH": "/nowhere"}, 69, ("busted is not installed", "apt install lua-busted"))):
+            done = gimbal("policy", "test", *args, env=env)
+            self.assertEqual((done.returncode, done.stdout), (code, b""))
+            for part in parts:
+                self.assertIn(part, done.stderr.decode())
 
     def test_a_policy_without_the_hook_of_the_snapshot_is_refused(self):
         path = self.write("lazy.lua", "return { api = 1, order_queue = function() end }\n")

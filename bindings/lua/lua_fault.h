@@ -14,6 +14,7 @@ enum { GB_LUA_FAULT_BYTES = 1024 };
 typedef enum gb_lua_fault_kind {
     GB_LUA_FAULT_TYPE,      /* the answer is of another type */
     GB_LUA_FAULT_RANGE,     /* there is no such engine */
+    GB_LUA_FAULT_DOWN,      /* the engine is down: it can take nothing */
     GB_LUA_FAULT_NAN,       /* an answer or a key that is no finite number, or a key that was left out */
     GB_LUA_FAULT_ERROR,     /* the script raised an error */
     GB_LUA_FAULT_TIME,      /* over its budget of CPU time */
@@ -22,7 +23,7 @@ typedef enum gb_lua_fault_kind {
     GB_LUA_FAULT_KINDS
 } gb_lua_fault_kind;
 
-const char *gb_lua_fault_kind_name(gb_lua_fault_kind kind);    /* "type", "range", "nan", "error", "time", "memory", "stack" */
+const char *gb_lua_fault_kind_name(gb_lua_fault_kind kind);    /* "type", "range", "down", "nan", "error", "time", "memory", "stack" */
 
 /* One failed decision; the built-in policy made it. */
 typedef struct gb_lua_fault {

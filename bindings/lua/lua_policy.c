@@ -166,7 +166,7 @@ int gb_lua_policy_no_opinion(gb_lua_policy *policy)
 }
 
 /* The value on top of the stack as an engine. */
-static int engine_answer(gb_lua_policy *policy, uint32_t engines, gb_time now)
+static int engine_answer(gb_lua_policy *policy, const gb_engine_table *engines, gb_time now)
 {
     lua_State *L = policy->vm->L;
     switch (lua_type(L, -1)) {
@@ -178,9 +178,11 @@ static int engine_answer(gb_lua_policy *policy, uint32_t engines, gb_time now)
     }
     double answer = lua_tonumber(L, -1);
     gb_lua_fault_kind kind = isnan(answer) ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_RANGE;
-    if (!(answer >= 0 && answer < engines) || answer != floor(answer))
-        return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_SELECT, kind, now}, "select_engine returned %.14g; engines are 0..%u", answer, engines - 1);
-    return (int)answer;
+    if (!(answer >= 0 && answer < engines->n) || answer != floor(answer))
+        return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_SELECT, kind, now}, "select_engine returned %.14g; engines are 0..%u", answer, engines->n - 1);
+    if (engines->healthy[(int)answer] != 0) return (int)answer;
+    return gb_lua_policy_bad_answer(policy, (gb_lua_complaint){GB_HOOK_SELECT, GB_LUA_FAULT_DOWN, now},
+                                    "select_engine returned %d, an engine that is down; look at engines.healthy[i]", (int)answer);
 }
 
 int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
@@ -196,7 +198,7 @@ int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_eng
     lua_pushvalue(L, GB_LUA_REQUEST);
     lua_pushvalue(L, GB_LUA_ENGINES);
     bool ran = gb_lua_vm_call(vm, 2, 1, gb_hook_name(GB_HOOK_SELECT), policy->budgets.hooks[GB_HOOK_SELECT]);
-    int answer = ran ? engine_answer(policy, engines->n, now) : gb_lua_policy_fault(policy, GB_HOOK_SELECT, now);
+    int answer = ran ? engine_answer(policy, engines, now) : gb_lua_policy_fault(policy, GB_HOOK_SELECT, now);
     lua_settop(L, GB_LUA_SLOTS);
     gb_lua_frame_clear(&vm->frame);
     gb_lua_vm_relieve(vm);

@@ -238,7 +238,7 @@ static const gb_rpc_field seat_fields[] = {
     {.name = "faults",
      .type = GB_RPC_INT,
      .shape = GB_RPC_BY_NAME,
-     .doc = "of this version in this hook: type, range, nan, error, time, memory, stack"},
+     .doc = "of this version in this hook: type, range, down, nan, error, time, memory, stack"},
     {0},
 };
 

@@ -84,7 +84,7 @@ static const gb_rpc_field fault_fields[] = {
     {.name = "seq", .type = GB_RPC_INT, .doc = "1, 2 ...; the latest 16 are kept"},
     {.name = "age_ms", .type = GB_RPC_FLOAT, .doc = "how long ago"},
     {.name = "hook", .type = GB_RPC_STRING, .doc = "its name"},
-    {.name = "kind", .type = GB_RPC_STRING, .doc = "type, range, nan, error, time, memory or stack"},
+    {.name = "kind", .type = GB_RPC_STRING, .doc = "type, range, down, nan, error, time, memory or stack"},
     {.name = "version", .type = GB_RPC_INT, .doc = "that failed"},
     {.name = "name", .type = GB_RPC_STRING, .doc = "its name"},
     {.name = "sha256", .type = GB_RPC_STRING, .doc = "of its source"},

@@ -27,6 +27,7 @@ static void a_script_decides_tables_of_the_caller(void)
     gb_tables tables;
     gb_arena_init(&arena);
     CHECK_EQ(gb_tables_init(&tables, &arena, 2, 4), GB_OK);
+    tables.engines.healthy[0] = tables.engines.healthy[1] = 1;
     CHECK_EQ(open_script(&desk, "local policy = {api = 1, name = 'last'}\n"
                                 "function policy.select_engine(_, engines) return engines.n - 1 end\nreturn policy\n", &err), GB_OK);
     const gb_policy *policy = gb_lua_desk_policy(desk);
@@ -58,7 +59,7 @@ static void a_fault_is_kept_with_its_line(void)
 static void a_script_gets_the_params_of_a_snapshot(void)
 {
     static const char text[] = "{\"gimbal_snapshot\": 1, \"now_ns\": 5, \"hook\": \"select_engine\", \"request\": {}, "
-                               "\"engines\": {\"n\": 2, \"next\": 0}, \"params\": {\"engine\": 1, \"gone\": 3, \"on\": true}}";
+                               "\"engines\": {\"n\": 2, \"next\": 0, \"healthy\": [1, 1]}, \"params\": {\"engine\": 1, \"gone\": 3, \"on\": true}}";
     gb_lua_desk *desk;
     gb_lua_snapshot *snapshot;
     gb_lua_trial trial;

@@ -235,6 +235,7 @@ static void open_scene(scene *s)
     gb_arena_init(&s->arena);
     s->options = gb_solve_defaults();
     CHECK_EQ(gb_tables_init(&s->tables, &s->arena, 4, 16), 0);
+    for (uint32_t i = 0; i < 4; i++) s->tables.engines.healthy[i] = 1;
     s->tables.queue.n = 16;
     CHECK_EQ(gb_solver_init(&s->solver, &s->arena, 1, 8, 4, &err), 0);
     CHECK_EQ(gb_links_init(&s->links, &s->arena, 2, 4, &err), 0);

@@ -76,6 +76,9 @@ static uint32_t finish(gb_time now)
 /* Well behaved at the probe, whose time is short; a fault from second 100 on. */
 #define LATER(bad) POLICY("function policy.select_engine(request, engines)\nif gimbal.now() >= 1e11 then " bad " end return 1 end")
 
+#define ORDER_LATER(bad) POLICY("function policy.order_queue(queue)\nif gimbal.now() >= 1e11 then " bad " end\n" \
+                                "if gimbal.now() < 1e11 then for i = 0, queue.n - 1 do queue.key[i] = 1 end end end")
+
 /* ---- faults and quarantine ---- */
 
 static void faults_are_counted_by_hook_and_kind(void)
@@ -129,6 +132,54 @@ static void three_faults_within_ten_seconds_quarantine_a_version(void)
     for (int i = 0; i < 10; i++) submit_at(gb_seconds(150));
     CHECK_EQ(info_of(version).faults, faults); /* nobody asks it any more */
     finish(gb_seconds(150));
+    stop();
+}
+
+/* A policy that is wrong in any way for three decisions is not asked a fourth time, and no request suffers. */
+static void every_kind_of_invalid_answer_leads_to_quarantine(void)
+{
+    static const struct {
+        const char *source;
+        gb_hook hook;
+        gb_lua_fault_kind kind;
+    } cases[] = {
+        {LATER("return 99"), GB_HOOK_SELECT, GB_LUA_FAULT_RANGE},
+        {LATER("return 0.5"), GB_HOOK_SELECT, GB_LUA_FAULT_RANGE},
+        {LATER("return 0 / 0"), GB_HOOK_SELECT, GB_LUA_FAULT_NAN},
+        {LATER("return {}"), GB_HOOK_SELECT, GB_LUA_FAULT_TYPE},
+        {LATER("return 0"), GB_HOOK_SELECT, GB_LUA_FAULT_DOWN},
+        {ORDER_LATER("queue.key[0] = 0 / 0"), GB_HOOK_ORDER, GB_LUA_FAULT_NAN},
+        {ORDER_LATER("queue.key[0] = math.huge"), GB_HOOK_ORDER, GB_LUA_FAULT_NAN},
+        {ORDER_LATER("return 1"), GB_HOOK_ORDER, GB_LUA_FAULT_TYPE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start();
+        uint32_t version = load(cases[i].source);
+        activate(version, 1);
+        gb_server_engine_down(server, 0, gb_seconds(100));
+        for (int decision = 0; decision < 5; decision++) {
+            CHECK_EQ(gb_lua_host_active(host, cases[i].hook), decision < 3 ? version : 0);
+            CHECK_EQ(submit_at(gb_seconds(100)), 1);
+            CHECK_EQ(finish(gb_seconds(100)), 1);
+        }
+        CHECK_EQ(info_of(version).state, GB_LUA_QUARANTINED);
+        CHECK_EQ(info_of(version).faults_by[cases[i].hook][cases[i].kind], 3);
+        stop();
+    }
+}
+
+static void an_answer_is_good_again_once_the_engine_is_up(void)
+{
+    start();
+    uint32_t version = load(ALWAYS("0"));    /* it overlooks engines that are down, and is loaded all the same */
+    activate(version, 1);
+    gb_server_engine_down(server, 0, 2);
+    CHECK_EQ(submit_at(2), 1);
+    gb_server_engine_up(server, 0);
+    CHECK_EQ(submit_at(3), 0);
+    CHECK_EQ(info_of(version).faults, 1);
+    CHECK_CONTAINS(info_of(version).last_fault, "select_engine returned 0, an engine that is down; look at engines.healthy[i]");
+    CHECK_EQ(finish(3), 2);
     stop();
 }
 
@@ -458,6 +509,8 @@ static void changes_are_remembered_with_who_made_them(void)
 }
 
 TESTS(TEST(faults_are_counted_by_hook_and_kind), TEST(three_faults_within_ten_seconds_quarantine_a_version),
+      TEST(every_kind_of_invalid_answer_leads_to_quarantine),
+      TEST(an_answer_is_good_again_once_the_engine_is_up),
       TEST(a_quarantined_source_is_not_tried_again_unless_someone_insists),
       TEST(a_quarantine_goes_back_to_the_version_that_was_healthy_for_a_minute),
       TEST(one_decision_over_its_time_is_enough_for_quarantine), TEST(a_fault_keeps_what_the_hook_saw_so_that_it_happens_again),

@@ -28,6 +28,7 @@ typedef struct gb_backend_options {
     bool f32;               /* weights and KV cache in float32, else bfloat16 */
     uint32_t threads;       /* cpu: 0 = the CPUs this process may use */
     const char *kernels;    /* cpu: "auto" or a rung by name */
+    bool eager;             /* cuda: every kernel of a decode step on its own, no graphs */
     gb_log_sink *log;       /* any thread; NULL = silent */
     void *log_self;
 } gb_backend_options;

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "core/base/assert.h"
-
 static gb_k_kv kv_of(const gb_cuda *cuda, uint32_t layer)
 {
     const gb_ops_limits *limits = &cuda->base.info.limits;
@@ -22,21 +20,28 @@ static int prepare(gb_cuda *cuda, const gb_cuda_layer *l, gb_k_kv kv)
     return gb_k_attention_prepare(&a, cuda->compute);
 }
 
+/* Chunks of the merges begin .. end - 1, side by side, then the merges. */
+static int attend_merges(gb_cuda *cuda, gb_k_attention_args *a, const gb_cuda_tiles *device, uint32_t begin, uint32_t end, uint32_t first, uint32_t n)
+{
+    a->tiles = device->partials + first;
+    a->n_tiles = n;
+    GB_TRY(gb_k_attention_decode(a, cuda->compute));
+    gb_k_merge_args m = {
+        .out = cuda->attended, .partial = cuda->partial, .tiles = device->merges + begin, .first = first, .n_tiles = end - begin,
+        .heads = a->heads, .kv_heads = a->kv.kv_heads, .head_dim = a->kv.head_dim,
+    };
+    return gb_k_attention_merge(&m, cuda->compute);
+}
+
 /* As many tiles at once as there is room for partial results; the stream keeps the launches apart. */
 static int attend_chunks(gb_cuda *cuda, gb_k_attention_args *a, const gb_cuda_tiles *pinned, const gb_cuda_tiles *device)
 {
-    uint32_t room = cuda->max_partials < GB_CUDA_PARTIALS ? cuda->max_partials : GB_CUDA_PARTIALS;
+    if (pinned->n_partials <= GB_CUDA_PARTIALS) return attend_merges(cuda, a, device, 0, pinned->n_merges, 0, pinned->n_partials);
     for (uint32_t begin = 0, end; begin < pinned->n_merges; begin = end) {
         uint32_t first = pinned->merges[begin].first, n = 0;
-        for (end = begin; end < pinned->n_merges && (n == 0 || n + pinned->merges[end].chunks <= room); end++) n += pinned->merges[end].chunks;
-        a->tiles = device->partials + first;
-        a->n_tiles = n;
-        GB_TRY(gb_k_attention_decode(a, cuda->compute));
-        gb_k_merge_args m = {
-            .out = cuda->attended, .partial = cuda->partial - (size_t)first * cuda->config.kv_heads * GB_K_TILE_ROWS * (cuda->config.head_dim + 2),
-            .tiles = device->merges + begin, .n_tiles = end - begin, .heads = a->heads, .kv_heads = a->kv.kv_heads, .head_dim = a->kv.head_dim,
-        };
-        GB_TRY(gb_k_attention_merge(&m, cuda->compute));
+        for (end = begin; end < pinned->n_merges && (n == 0 || n + pinned->merges[end].chunks <= GB_CUDA_PARTIALS); end++)
+            n += pinned->merges[end].chunks;
+        GB_TRY(attend_merges(cuda, a, device, begin, end, first, n));
     }
     return GB_OK;
 }
@@ -60,6 +65,7 @@ int gb_cuda_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_cuda_layer *l = &cuda->layers[layer];
     gb_k_kv kv = kv_of(cuda, layer);
+    if (cuda->waits) return GB_OK;
     GB_TRY(gb_cuda_multiply(cuda, &cuda->qkv_product, cuda->qkv, cuda->h, l->qkv, NULL, rows->n, false));
     GB_TRY(prepare(cuda, l, kv));
     GB_TRY(attend(cuda, layer, kv));

@@ -73,7 +73,7 @@ static int take_hidden(gb_cuda *cuda, size_t rows)
 {
     const gb_model_config *c = &cuda->config;
     GB_TRY(gb_cuda_take(cuda, &cuda->x, rows * c->hidden, sizeof(float)));
-    GB_TRY(gb_cuda_take(cuda, &cuda->x_other, rows * c->hidden, sizeof(float)));
+    GB_TRY(gb_cuda_take(cuda, &cuda->x_moved, rows * c->hidden, sizeof(float)));
     GB_TRY(gb_cuda_take(cuda, &cuda->h, rows * c->hidden, sizeof(uint16_t)));
     return gb_cuda_take(cuda, &cuda->h32, rows * c->hidden, sizeof(float));
 }
@@ -87,6 +87,7 @@ static int take_attention(gb_cuda *cuda, size_t rows)
     GB_TRY(gb_cuda_take(cuda, &cuda->qkv, rows * cuda->qkv_dim, sizeof(float)));
     GB_TRY(gb_cuda_take(cuda, &cuda->q, rows * cuda->q_dim, sizeof(uint16_t)));
     GB_TRY(gb_cuda_take(cuda, &cuda->attended, rows * cuda->q_dim, sizeof(uint16_t)));
+    GB_CUDA(cudaMemset(cuda->attended, 0, rows * cuda->q_dim * sizeof(uint16_t)));    /* padding rows attend to nothing */
     return gb_cuda_take(cuda, &cuda->partial, partials * per_partial, sizeof(float));
 }
 
@@ -193,6 +194,7 @@ static void cuda_free(gb_ops *ops)
     gb_cuda_product *products[] = {&cuda->qkv_product, &cuda->o_product, &cuda->router_product, &cuda->head_product};
     cudaSetDevice(cuda->device);
     cudaDeviceSynchronize();
+    gb_cuda_free_graphs(cuda);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) gb_cuda_product_free(products[i]);
     if (cuda->lt) cublasLtDestroy(cuda->lt);
     if (cuda->uploaded) cudaEventDestroy(cuda->uploaded);
@@ -275,6 +277,7 @@ static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights
     if (!cuda) return gb_fail(err, GB_ENOMEM, "out of memory for the " GB_CUDA_NAME " backend");
     cuda->base.table = &cuda_table;
     cuda->config = *config;
+    cuda->eager = options->eager;
     gb_arena_init(&cuda->arena);
     fill_shape(cuda, &options->limits);
     status = open_cuda(cuda, weights);

@@ -3,7 +3,10 @@
    rounds; another thread touches the flags of cancel.c and, to copy experts, the migrate stream.
 
    Work is queued on the compute stream and nobody waits for it before tokens are sampled or the round is finished. The host writes
-   the tables of a round into pinned memory that the last upload must have left (the event uploaded). */
+   the tables of a round into pinned memory that the last upload must have left (the event uploaded).
+
+   A round in which every sequence has one row waits: its ops only note what they are given, and the whole step runs as one graph when
+   somebody wants its logits or its end (step.c). Rows and partial results are padded to a power of two, so that few graphs do. */
 #ifndef GB_CUDA_CONTEXT_H
 #define GB_CUDA_CONTEXT_H
 
@@ -17,6 +20,7 @@ enum {
     GB_CUDA_HEAD_ROWS = 64,          /* rows of logits at once */
     GB_CUDA_PARTIALS = 1024,         /* (tile, chunk) pairs of one launch of attention_decode, unless one row needs more */
     GB_CUDA_ALLOCATIONS = 64,        /* of device and pinned memory */
+    GB_CUDA_BUCKETS = 11,            /* powers of two up to GB_CUDA_PARTIALS: of rows and of partial results of a graph */
 };
 
 /* y[m][n] (+)= x[m][k] W[n][k]^T through cublasLt. One algorithm for every m, chosen at start without split sums: so a row has the
@@ -87,12 +91,16 @@ typedef struct gb_cuda {
     float *angles;                             /* [max_positions][head_dim / 2][2] */
 
     gb_cuda_tables pinned, tables;
-    uint32_t rows;                             /* of the running round */
+    uint32_t rows;                             /* of the running round, with padding */
+    bool eager;                                /* no graphs */
+    bool waits;                                /* the round has not begun to run */
+    uint32_t row_bucket, partial_bucket;       /* which graph it will be */
+    cudaGraphExec_t graphs[GB_CUDA_BUCKETS][GB_CUDA_BUCKETS];    /* NULL = not captured yet */
     gb_cuda_maps pinned_maps, staged, live;
     const gb_placement *placement;             /* of the live maps, and its version */
     uint32_t placement_version;
 
-    float *x, *x_other;                        /* [max_rows][hidden], and where compaction goes */
+    float *x, *x_moved;                        /* [max_rows][hidden], and where rows stand that compaction moves */
     uint16_t *h;
     float *h32;                                /* h of a MoE layer before rounding, for its router */
     float *qkv;
@@ -122,10 +130,15 @@ void gb_cuda_give_back(gb_cuda *cuda);
 /* weights.c: takes the memory and fills it. */
 int gb_cuda_load_weights(gb_cuda *cuda, const gb_weights *weights);
 
-/* rows.c: the tables of a round; laid and uploaded when rows changed. from = where spans' rows lay, or NULL. */
+/* rows.c: the tables of a round; laid and uploaded when rows changed. from = where spans' rows lay, or NULL: nothing was computed yet,
+   and the round waits if it can. */
 int gb_cuda_take_tables(gb_cuda *cuda);
 int gb_cuda_lay_rows(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from);
 gb_k_rows gb_cuda_rows(const gb_cuda *cuda);
+
+/* step.c: runs a round that waits, as a graph. */
+int  gb_cuda_start(gb_cuda *cuda);
+void gb_cuda_free_graphs(gb_cuda *cuda);
 
 /* maps.c: where experts live. */
 int gb_cuda_take_maps(gb_cuda *cuda);
@@ -137,6 +150,10 @@ int  gb_cuda_product_new(gb_cuda *cuda, gb_cuda_product *p, uint32_t n, uint32_t
 void gb_cuda_product_free(gb_cuda_product *p);
 /* x is bfloat16, or float32 for an f32 product; add: y += */
 int  gb_cuda_multiply(gb_cuda *cuda, gb_cuda_product *p, float *y, const void *x, const void *weights, const float *bias, uint32_t m, bool add);
+
+/* ops.c: the launches behind embed and dispatch. */
+int gb_cuda_launch_embed(gb_cuda *cuda);
+int gb_cuda_launch_dispatch(gb_cuda *cuda, uint32_t moe_layer);
 
 /* The ops; a file each or, where the kernel is all there is to it, ops.c. */
 int  gb_cuda_embed(gb_ops *ops, const gb_row_set *rows);

@@ -8,22 +8,27 @@
 static int clear_counts(gb_cuda *cuda)
 {
     const gb_ops_info *info = &cuda->base.info;
-    cuda->counts = NULL;
     GB_CUDA(cudaMemsetAsync(cuda->sent, 0, (size_t)info->moe_layers * info->limits.engines * info->experts * sizeof *cuda->sent, cuda->compute));
     GB_CUDA(cudaMemsetAsync(cuda->received, 0, info->limits.ranks * sizeof *cuda->received, cuda->compute));
     GB_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->compute));
     return GB_OK;
 }
 
+int gb_cuda_launch_embed(gb_cuda *cuda)
+{
+    GB_TRY(clear_counts(cuda));
+    gb_k_embed_args a = {.x = cuda->x, .table = cuda->embedding, .tokens = cuda->tables.tokens, .fault = cuda->fault, .n = cuda->rows,
+                         .hidden = cuda->config.hidden, .vocab = cuda->config.vocab};
+    return gb_k_embed(&a, cuda->compute);
+}
+
 int gb_cuda_embed(gb_ops *ops, const gb_row_set *rows)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     GB_CUDA(cudaSetDevice(cuda->device));    /* of whichever thread runs rounds */
-    GB_TRY(clear_counts(cuda));
+    cuda->counts = NULL;
     GB_TRY(gb_cuda_lay_rows(cuda, rows, NULL));
-    gb_k_embed_args a = {.x = cuda->x, .table = cuda->embedding, .tokens = cuda->tables.tokens, .fault = cuda->fault, .n = rows->n,
-                         .hidden = cuda->config.hidden, .vocab = cuda->config.vocab};
-    return gb_k_embed(&a, cuda->compute);
+    return cuda->waits ? GB_OK : gb_cuda_launch_embed(cuda);
 }
 
 static int check_fault(const gb_k_fault *fault)
@@ -48,6 +53,7 @@ int gb_cuda_finish(gb_ops *ops)
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_ops_info *info = &cuda->base.info;
     size_t sent = (size_t)info->moe_layers * info->limits.engines * info->experts * sizeof *cuda->sent;
+    GB_TRY(gb_cuda_start(cuda));
     GB_CUDA(cudaMemcpyAsync(cuda->pinned_fault, cuda->fault, sizeof *cuda->fault, cudaMemcpyDeviceToHost, cuda->compute));
     if (cuda->counts) {
         GB_CUDA(cudaMemcpyAsync(cuda->pinned_sent, cuda->sent, sent, cudaMemcpyDeviceToHost, cuda->compute));
@@ -61,15 +67,15 @@ int gb_cuda_finish(gb_ops *ops)
 
 /* --- in between --- */
 
+/* In a round that waits nothing stands anywhere yet. */
 int gb_cuda_compact(gb_ops *ops, const gb_row_set *rows, const uint32_t *from)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
+    if (cuda->waits) return gb_cuda_lay_rows(cuda, rows, NULL);
     GB_TRY(gb_cuda_lay_rows(cuda, rows, from));
-    gb_k_compact_args a = {.out = cuda->x_other, .x = cuda->x, .from = cuda->tables.from, .n = rows->n, .hidden = cuda->config.hidden};
+    gb_k_compact_args a = {.out = cuda->x_moved, .x = cuda->x, .from = cuda->tables.from, .n = rows->n, .hidden = cuda->config.hidden};
     GB_TRY(gb_k_compact(&a, cuda->compute));
-    float *x = cuda->x;
-    cuda->x = cuda->x_other;
-    cuda->x_other = x;
+    GB_CUDA(cudaMemcpyAsync(cuda->x, cuda->x_moved, (size_t)rows->n * a.hidden * sizeof *cuda->x, cudaMemcpyDeviceToDevice, cuda->compute));
     return GB_OK;
 }
 
@@ -77,6 +83,7 @@ int gb_cuda_norm(gb_ops *ops, const gb_row_set *rows, gb_norm norm, uint32_t lay
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_cuda_layer *l = &cuda->layers[layer];
+    if (cuda->waits) return GB_OK;
     gb_k_norm_args a = {
         .h = cuda->h, .h32 = norm == GB_NORM_MLP && l->router ? cuda->h32 : NULL, .x = cuda->x,
         .weight = norm == GB_NORM_ATTENTION ? l->attention_norm : l->mlp_norm, .n = rows->n, .hidden = cuda->config.hidden,
@@ -90,6 +97,7 @@ int gb_cuda_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_model_config *c = &cuda->config;
     uint32_t layer = 0;
+    if (cuda->waits) return GB_OK;
     for (uint32_t seen = 0; !c->layer_is_moe[layer] || seen++ < moe_layer;) layer++;
     GB_TRY(gb_cuda_multiply(cuda, &cuda->router_product, cuda->router_logits, cuda->h32, cuda->layers[layer].router, NULL, rows->n, false));
     gb_k_router_args a = {.experts = cuda->experts, .weights = cuda->weights, .logits = cuda->router_logits, .tokens = cuda->tables.tokens,
@@ -97,14 +105,9 @@ int gb_cuda_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
     return gb_k_router(&a, cuda->compute);
 }
 
-int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
-                     uint64_t *rank_tokens)
+int gb_cuda_launch_dispatch(gb_cuda *cuda, uint32_t moe_layer)
 {
-    gb_cuda *cuda = (gb_cuda *)ops;
     const gb_ops_info *info = &cuda->base.info;
-    GB_TRY(gb_cuda_commit_maps(cuda, placement));
-    cuda->counts = counts;
-    cuda->rank_tokens = rank_tokens;
     gb_k_dispatch_args a = {
         .slot_of_route = cuda->slot_of_route, .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets,
         .sent = cuda->sent + (size_t)moe_layer * info->limits.engines * info->experts, .received = cuda->received, .work = cuda->dispatch_work,
@@ -114,9 +117,20 @@ int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, co
     GB_TRY(gb_k_dispatch(&a, cuda->compute));
     gb_k_permute_args p = {
         .grouped = cuda->grouped, .grouped_of_route = cuda->grouped_of_route, .h = cuda->h, .slot_of_route = cuda->slot_of_route,
-        .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets, .n = rows->n, .K = info->experts_per_token, .hidden = info->hidden,
+        .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets, .n = cuda->rows, .K = info->experts_per_token, .hidden = info->hidden,
     };
     return gb_k_permute(&p, cuda->compute);
+}
+
+int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
+                     uint64_t *rank_tokens)
+{
+    gb_cuda *cuda = (gb_cuda *)ops;
+    (void)rows;
+    GB_TRY(gb_cuda_commit_maps(cuda, placement));
+    cuda->counts = counts;
+    cuda->rank_tokens = rank_tokens;
+    return cuda->waits ? GB_OK : gb_cuda_launch_dispatch(cuda, moe_layer);
 }
 
 static int run_experts(gb_cuda *cuda, gb_k_experts_args *a, const uint16_t *in)
@@ -135,6 +149,7 @@ int gb_cuda_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_ops_info *info = &cuda->base.info;
+    if (cuda->waits) return GB_OK;
     gb_k_experts_args a = {
         .offsets = cuda->offsets,
         .pool = {.memory = cuda->pool + (size_t)moe_layer * info->places * cuda->place_elements,
@@ -149,6 +164,7 @@ int gb_cuda_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     (void)moe_layer;
+    if (cuda->waits) return GB_OK;
     gb_k_combine_args a = {.x = cuda->x, .out = cuda->expert_out, .grouped_of_route = cuda->grouped_of_route, .weights = cuda->weights,
                            .n = rows->n, .K = cuda->config.experts_per_token, .hidden = cuda->config.hidden};
     return gb_k_combine(&a, cuda->compute);
@@ -158,6 +174,7 @@ int gb_cuda_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 int gb_cuda_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
+    if (cuda->waits) return GB_OK;
     gb_k_experts_args a = {
         .offsets = cuda->tables.dense_offsets,
         .pool = {.memory = cuda->layers[layer].mlp, .places = 1, .slots = 1, .hidden = cuda->config.hidden,
@@ -181,6 +198,7 @@ int gb_cuda_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void
         [GB_READ_LOGITS] = {cuda->logits, cuda->config.vocab * sizeof(float)},
     };
     size_t row = readable[what].row;
+    GB_TRY(gb_cuda_start(cuda));
     GB_CUDA(cudaStreamSynchronize(cuda->compute));
     if (n) GB_CUDA(cudaMemcpy(out, (const char *)readable[what].from + first * row, n * row, cudaMemcpyDeviceToHost));
     return GB_OK;

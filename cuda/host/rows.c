@@ -26,7 +26,7 @@ static void place_tiles(gb_cuda_tiles *t, cursor *c, const gb_cuda *cuda)
     const gb_ops_limits *limits = &cuda->base.info.limits;
     uint32_t spans = limits->engines * limits->max_works;
     t->partials = take(c, cuda->max_partials * sizeof *t->partials);
-    t->merges = take(c, spans * sizeof *t->merges);
+    t->merges = take(c, spans * sizeof *t->merges);    /* padding included: a bucket is at most all spans */
     t->wholes = take(c, cuda->max_rows * sizeof *t->wholes);
 }
 
@@ -125,6 +125,48 @@ static void lay_tiles(gb_cuda *cuda, gb_cuda_tiles *t, const gb_row_set *rows, u
     }
 }
 
+/* --- rounds that can be a graph --- */
+
+static uint32_t bucket_of(uint32_t n)
+{
+    uint32_t bucket = 0;
+    while (1u << bucket < n) bucket++;
+    return bucket;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static bool can_wait(const gb_cuda *cuda, const gb_row_set *rows)
+{
+    if (cuda->eager || rows->n != rows->n_spans) return false;    /* a span with more rows than one */
+    return rows->n <= GB_CUDA_PARTIALS && cuda->pinned.tiles[0].n_partials <= GB_CUDA_PARTIALS;
+}
+
+static void pad_tiles(gb_cuda_tiles *t, uint32_t merges, uint32_t partials)
+{
+    while (t->n_merges < merges) t->merges[t->n_merges++] = (gb_k_merge_tile){0};
+    while (t->n_partials < partials) t->partials[t->n_partials++] = (gb_k_tile){0};
+}
+
+/* Padding rows have no token and no position; padding tiles have no rows. A window sees no more chunks than none. */
+static void pad_to_buckets(gb_cuda *cuda)
+{
+    const gb_ops_limits *limits = &cuda->base.info.limits;
+    gb_cuda_tables *t = &cuda->pinned;
+    cuda->row_bucket = bucket_of(cuda->rows);
+    cuda->partial_bucket = bucket_of(t->tiles[0].n_partials);
+    uint32_t rows = least(1u << cuda->row_bucket, limits->engines * limits->max_works);
+    uint32_t partials = least(1u << cuda->partial_bucket, cuda->max_partials);
+    for (; cuda->rows < rows; cuda->rows++) {
+        t->tokens[cuda->rows] = -1;
+        t->positions[cuda->rows] = t->engines[cuda->rows] = t->first_block[cuda->rows] = t->from[cuda->rows] = 0;
+    }
+    t->dense_offsets[1] = rows;
+    for (int windowed = 0; windowed < 2; windowed++) pad_tiles(&t->tiles[windowed], rows, partials);
+}
+
+/* --- to the device --- */
+
 static int send(const gb_cuda *cuda, void *to, const void *from, size_t bytes)
 {
     if (bytes) GB_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda->compute));
@@ -162,6 +204,8 @@ int gb_cuda_lay_rows(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from
     uint32_t n_blocks = lay_spans(cuda, rows, from);
     for (int windowed = 0; windowed < 2; windowed++)
         lay_tiles(cuda, &cuda->pinned.tiles[windowed], rows, windowed ? cuda->config.sliding_window : 0);
+    cuda->waits = !from && can_wait(cuda, rows);
+    if (cuda->waits) pad_to_buckets(cuda);
     return send_tables(cuda, n_blocks);
 }
 

@@ -10,6 +10,7 @@ int gb_cuda_head(gb_ops *ops, const uint32_t *rows, uint32_t n)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_model_config *c = &cuda->config;
+    GB_TRY(gb_cuda_start(cuda));
     GB_CUDA(cudaStreamSynchronize(cuda->compute));    /* the rows of the last call have left pinned memory */
     for (uint32_t i = 0; i < n; i++) cuda->pinned_head_rows[i] = (int32_t)rows[i];
     GB_CUDA(cudaMemcpyAsync(cuda->head_rows, cuda->pinned_head_rows, n * sizeof *cuda->head_rows, cudaMemcpyHostToDevice, cuda->compute));

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads) attention_merge_kernel(gb_k_merge_ar
         const uint32_t i = item / D, d = item % D;
         float out = 0, sum = 0, highest = -INFINITY;
         for (uint32_t chunk = 0; chunk < tile.chunks; chunk++) {
-            const float *part = a.partial + (((size_t)(tile.first + chunk) * a.kv_heads + kv_head) * GB_K_TILE_ROWS + i) * (D + 2);
+            const float *part = a.partial + (((size_t)(tile.first - a.first + chunk) * a.kv_heads + kv_head) * GB_K_TILE_ROWS + i) * (D + 2);
             float total_scale, part_scale;
             gb_merge_scales(total_scale, part_scale, highest, part[D]);
             sum = gb_merge(sum, total_scale, part[D + 1], part_scale);

@@ -40,6 +40,7 @@ template <int D> __global__ void __launch_bounds__(kThreads) attention_prefill_k
 {
     GB_DYN_SHARED(uint16_t, s_tiles);
     const gb_k_tile tile = a.tiles[blockIdx.x];
+    if (tile.n == 0) return;    /* the whole block */
     const uint32_t kv_head = blockIdx.y, first_row = threadIdx.x / 32 * 16;
     gb_attend t = gb_attend_of(a, tile, kv_head);
     uint32_t q[D / 16][4];

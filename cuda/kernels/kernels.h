@@ -99,7 +99,8 @@ typedef struct gb_k_prepare_args {
 } gb_k_prepare_args;
 int gb_k_attention_prepare(const gb_k_prepare_args *a, cudaStream_t stream);
 
-/* Rows row .. row + n - 1 of one sequence at consecutive positions; their query heads of one kv head are the rows of a matrix. */
+/* Rows row .. row + n - 1 of one sequence at consecutive positions; their query heads of one kv head are the rows of a matrix. No rows:
+   padding. */
 typedef struct gb_k_tile {
     uint32_t row, n, position;     /* position of the first */
     uint32_t chunk, last_chunk;    /* the chunks it attends to */
@@ -121,7 +122,7 @@ typedef struct gb_k_attention_args {
 int gb_k_attention_decode(const gb_k_attention_args *a, cudaStream_t stream);
 int gb_k_attention_prefill(const gb_k_attention_args *a, cudaStream_t stream);
 
-/* A decode tile and where its partial results lie, one for each chunk. */
+/* A decode tile and which partial results are its own, one for each chunk: the first, counted from that of number 0. */
 typedef struct gb_k_merge_tile {
     uint32_t row, n, first, chunks;
 } gb_k_merge_tile;
@@ -130,6 +131,7 @@ typedef struct gb_k_merge_args {
     uint16_t *out;
     const float *partial;
     const gb_k_merge_tile *tiles;    /* [n_tiles] */
+    uint32_t first;                /* number of the partial result that partial begins with */
     uint32_t n_tiles, heads, kv_heads, head_dim;
 } gb_k_merge_args;
 int gb_k_attention_merge(const gb_k_merge_args *a, cudaStream_t stream);

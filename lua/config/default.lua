@@ -27,6 +27,8 @@ return {
 
     -- what runs the model; auto is cuda where it can run, else cpu; cuemu runs the CUDA code on the CPU, slowly, to check it (auto, cpu, cuda, cuemu)
     backend = "auto",
+    -- cuda: launch the kernels of a decode step one by one instead of as one graph
+    enforce_eager = false,
     -- compute threads (default: the CPUs this process may use)
     threads = 0,
     -- instruction set of the kernels; auto takes the fastest, measured at start (auto, scalar, avx2, avx512f, avx512_bf16)

@@ -148,6 +148,47 @@ static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
     }
 }
 
+/* Every step but the first is a graph, of one row and of one partial result or two. */
+static void steps_that_run_as_graphs_give_the_same_bits(void)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        harness_options options = on_device(models[i]);
+        uint64_t whole = bits_in_chunks(&options, PROMPT);
+        options.graphs = true;
+        CHECK_EQ(bits_in_chunks(&options, 1), whole);
+    }
+}
+
+/* Two engines decode a growing number of sequences: padded rows are there, and neither counted nor sent. */
+static void padded_graphs_count_what_eager_steps_count(void)
+{
+    enum { SEQUENCES = 5, STEPS = 6 };
+    harness h[2];
+    int32_t tokens[SEQUENCES][STEPS];
+    for (int graphs = 0; graphs < 2; graphs++) {
+        harness_options options = on_device("tests/golden/plain");
+        options.engines = options.ranks = 2;
+        options.graphs = graphs;
+        harness_open(&h[graphs], &options);
+    }
+    for (uint32_t s = 0; s < SEQUENCES; s++) random_tokens(tokens[s], STEPS, h[0].config.vocab, s);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        for (int graphs = 0; graphs < 2; graphs++) {
+            harness_clear(&h[graphs]);
+            for (uint32_t s = 0; s < SEQUENCES && s <= step; s++)
+                harness_add(&h[graphs], s % 2, s, tokens[s], step - s + 1, step - s + 1, step - s, 1, &harness_greedy);
+            CHECK_EQ(harness_run(&h[graphs]), GB_OK);
+        }
+        const gb_result *eager = &h[0].result, *graph = &h[1].result;
+        for (size_t i = 0; i < gb_matrix_cells(&eager->counts); i++) CHECK_EQ(graph->counts.counts[i], eager->counts.counts[i]);
+        for (uint32_t rank = 0; rank < 2; rank++) CHECK_EQ(graph->rank_tokens[rank], eager->rank_tokens[rank]);
+        for (uint32_t s = 0; s < SEQUENCES && s <= step; s++)
+            CHECK_EQ(graph->sampled[s % 2][s / 2].token, eager->sampled[s % 2][s / 2].token);
+    }
+    harness_close(&h[0]);
+    harness_close(&h[1]);
+}
+
 /* Chunks of 16 with others beside them, some of which decode. */
 static uint64_t bits_in_a_crowd(const char *directory, uint32_t engines)
 {
@@ -304,6 +345,27 @@ static void a_cancelled_work_leaves_and_its_mates_go_on(void)
     harness_close(&h);
 }
 
+/* A round that waits has computed nothing when the work leaves, so only its mate's tokens are sent. */
+static void a_work_cancelled_before_its_graph_ran_takes_no_part(void)
+{
+    harness h;
+    harness_options options = on_device("tests/golden/plain");
+    int32_t tokens[2] = {3, 4};
+    uint64_t sent = 0;
+    options.graphs = true;
+    options.tap = false;
+    harness_open(&h, &options);
+    harness_clear(&h);
+    for (uint32_t s = 0; s < 2; s++) harness_add(&h, 0, s, &tokens[s], 1, 1, 0, 1, &harness_greedy);
+    gb_executor_cancel(h.executor, h.round.seq + 1, 0, 0);
+    CHECK_EQ(harness_run(&h), GB_OK);
+    CHECK(h.result.sampled[0][0].cancelled && !h.result.sampled[0][1].cancelled);
+    CHECK(h.result.sampled[0][1].token >= 0);
+    for (size_t i = 0; i < gb_matrix_cells(&h.result.counts); i++) sent += h.result.counts.counts[i];
+    CHECK_EQ(sent, h.config.moe_layers * h.config.experts_per_token);
+    harness_close(&h);
+}
+
 /* --- tokens --- */
 
 static void tokens_are_those_of_the_sampler(void)
@@ -382,8 +444,10 @@ static void another_abi_is_refused(void)
 }
 
 TESTS(TEST(logits_of_the_bundled_model_agree_with_the_cpu), TEST(logits_of_every_kind_of_checkpoint_agree_with_the_cpu),
-      TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_same_bits_alone_and_in_company_of_any_ranks),
+      TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(steps_that_run_as_graphs_give_the_same_bits),
+      TEST(padded_graphs_count_what_eager_steps_count), TEST(a_row_has_the_same_bits_alone_and_in_company_of_any_ranks),
       TEST(tokens_sent_and_received_are_those_of_the_routes), TEST(experts_that_moved_give_the_same_bits),
-      TEST(a_cancelled_work_leaves_and_its_mates_go_on), TEST(tokens_are_those_of_the_sampler),
+      TEST(a_cancelled_work_leaves_and_its_mates_go_on), TEST(a_work_cancelled_before_its_graph_ran_takes_no_part),
+      TEST(tokens_are_those_of_the_sampler),
       TEST(a_token_outside_of_the_vocabulary_ends_the_round_with_a_status), TEST(models_that_do_not_fit_are_refused_with_a_remedy),
       TEST(another_abi_is_refused))

@@ -74,7 +74,7 @@ static void open_executor(harness *h, const harness_options *options)
                             .max_positions = HARNESS_POSITIONS, .blocks_per_engine = HARNESS_WORKS * BLOCKS};
     uint32_t threads = options->threads ? options->threads : 1;
     if (options->backend) {
-        gb_backend_options other = {.limits = limits, .f32 = options->f32, .threads = threads};
+        gb_backend_options other = {.limits = limits, .f32 = options->f32, .threads = threads, .eager = !options->graphs};
         must(options->backend->ops_new(&h->ops, &h->config, weights, &other, &err) == GB_OK, "ops", &err);
     } else {
         gb_cpu_options cpu = {.limits = limits, .threads = threads, .kernels = "auto", .rung = options->rung, .f32 = options->f32};
@@ -82,6 +82,7 @@ static void open_executor(harness *h, const harness_options *options)
     }
     gb_weights_free(weights);
     gb_forward_tap tap = {.self = h, .hidden = keep_hidden, .routes = keep_routes, .logits = keep_logits};
+    if (options->graphs) tap.hidden = NULL, tap.routes = NULL;
     const gb_forward_tap *shown = options->tap ? &tap : options->other_tap;
     must(gb_forward_new(&h->executor, &h->config, h->ops, shown, &err) == GB_OK, "executor", &err);
 }

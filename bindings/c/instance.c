@@ -287,10 +287,12 @@ static int open_policies(opening *o, gb_error *err)
     const gb_options *opt = o->options;
     const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
     int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
+    if (!status && *opt->policy_store) status = gb_lua_host_open_store(instance->policies, opt->policy_store, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
     for (int hook = 0; !status && hook < GB_HOOKS; hook++)
         if (names[hook]) status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
     if (!status) status = gb_lua_host_use_placement(instance->policies, opt->policy_place, err);
+    if (!status && *opt->policy_store) gb_lua_host_restore(instance->policies);
     if (!status && instance->config.moe_layers) gb_server_set_planner(instance->server, ask_policies, instance->policies);
     return status;
 }

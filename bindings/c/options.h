@@ -60,6 +60,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("policies", policy_dir, STRING, "", 0, 0, "DIR", "load every *.lua policy of this directory at start") \
     X("policies", policy_check, BOOL, "true", 0, 0, "", \
       "a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded") \
+    X("policies", policy_store, STRING, "", 0, 0, "DIR", \
+      "keep loaded policies and changes of what decides in this directory, and restore what decided last at start") \
     X("network", socket, STRING, "", 0, 0, "PATH", \
       "Unix socket for msgpack-RPC, mode 0600 (default without rpc_port: $XDG_RUNTIME_DIR/gimbal.sock or ~/.gimbal.sock)") \
     X("network", rpc_host, STRING, "127.0.0.1", 0, 0, "ADDR", "address for msgpack-RPC over TCP") \

@@ -107,6 +107,13 @@ static void forget(gb_lua_host *host, uint32_t index)
     memmove(host->versions + index, host->versions + index + 1, (host->n_versions - index) * sizeof *host->versions);
 }
 
+void gb_lua_host_forget(gb_lua_host *host, gb_lua_version *v)
+{
+    for (uint32_t i = 0; i < host->n_versions; i++) {
+        if (host->versions[i] == v) return forget(host, i);
+    }
+}
+
 static void make_room(gb_lua_host *host)
 {
     for (uint32_t i = 0; host->n_versions == GB_LUA_VERSIONS_MAX; i++) {
@@ -207,8 +214,21 @@ static void add_version(gb_lua_host *host, gb_lua_version *v)
     v->number = host->next_number++;
     v->last_used = ++host->uses;
     host->versions[host->n_versions++] = v;
-    gb_lua_policy_label(v->policy, v->name, v->number);
+    if (v->policy) gb_lua_policy_label(v->policy, v->name, v->number);
     gb_lua_host_retire(host);
+}
+
+int gb_lua_host_shelve(gb_lua_host *host, gb_lua_version **out, const gb_lua_record *put, const gb_lua_text *text, gb_error *err)
+{
+    gb_lua_version *v = NULL;
+    int status = new_version(&v, put->chunk, text->data, text->bytes, err);
+    if (status) return status;
+    memcpy(v->name, put->name, sizeof v->name);
+    memcpy(v->hooks, put->hooks, sizeof v->hooks);
+    v->put = put->put;
+    add_version(host, v);
+    *out = v;
+    return GB_OK;
 }
 
 static int load(gb_lua_host *host, gb_lua_version **out, const char *hook, const char *name, const char *chunk, const char *source,
@@ -239,6 +259,7 @@ int gb_lua_host_put(gb_lua_host *host, uint32_t *number, const char *name, const
 {
     gb_lua_version *v = NULL;
     int status = load(host, &v, change->hook, name, chunk ? chunk : "policy", source, bytes, err);
+    if (!status && gb_lua_host_records(host, change) && (status = gb_lua_host_keep(host, v, change->who, err))) gb_lua_host_forget(host, v);
     if (status) return status;
     *number = v->number;
     gb_lua_host_tell(host, GB_LUA_EVENT_LOAD, v, change, "policy %s v%u is loaded from %s", v->name, v->number, v->chunk);
@@ -379,12 +400,21 @@ static int find_or_load(gb_lua_host *host, gb_lua_version **out, const char *nam
     return is_path(name_or_path) ? version_of_file(host, out, name_or_path, err) : unknown_name(host, name_or_path, err);
 }
 
+/* A restart is no pardon for a script in quarantine, but no reason not to start either. */
+static int use_version(gb_lua_host *host, const char *hook, const gb_lua_version *v, gb_error *err)
+{
+    if (!host->store || !gb_lua_host_is_quarantined(host, v)) return gb_lua_host_activate(host, hook, v->number, err);
+    gb_lua_host_tell(host, GB_LUA_EVENT_REFUSED, v, NULL, "policy %s v%u is quarantined in %s, so the built-in policy decides in its place; mend it, or "
+                     "activate it with force", v->name, v->number, gb_lua_store_dir(host->store));
+    return gb_lua_host_builtin(host, hook, err);
+}
+
 int gb_lua_host_use(gb_lua_host *host, const char *hook, const char *name_or_path, gb_error *err)
 {
     if (strcmp(name_or_path, "builtin") == 0) return gb_lua_host_builtin(host, hook, err);
     gb_lua_version *v = NULL;
     int status = find_or_load(host, &v, name_or_path, err);
-    return status ? status : gb_lua_host_activate(host, hook, v->number, err);
+    return status ? status : use_version(host, hook, v, err);
 }
 
 int gb_lua_host_use_placement(gb_lua_host *host, const char *name_or_path, gb_error *err)
@@ -395,7 +425,7 @@ int gb_lua_host_use_placement(gb_lua_host *host, const char *name_or_path, gb_er
     int status = strcmp(name_or_path, "builtin") == 0 ? GB_OK : find_or_load(host, &v, name_or_path, err);
     for (size_t i = 0; i < sizeof hooks / sizeof *hooks && !status; i++) {
         if (!v) status = gb_lua_host_builtin(host, gb_hook_name(hooks[i]), err);
-        else if (v->hooks[hooks[i]]) status = gb_lua_host_activate(host, gb_hook_name(hooks[i]), v->number, err);
+        else if (v->hooks[hooks[i]]) status = use_version(host, gb_hook_name(hooks[i]), v, err);
         any = any || !v || v->hooks[hooks[i]];
     }
     if (status || any) return status;
@@ -447,6 +477,7 @@ void gb_lua_host_free(gb_lua_host *host)
     for (int hook = 0; hook < GB_HOOKS; hook++) gb_server_set_policy(host->server, (gb_hook)hook, NULL);
     while (host->n_versions) forget(host, host->n_versions - 1);
     gb_lua_log_free(host->log);
+    gb_lua_store_close(host->store);
     free(host->window_block);
     free(host);
 }

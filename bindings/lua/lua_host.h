@@ -19,6 +19,7 @@ enum {
     GB_LUA_VERSIONS_MAX = 256,         /* kept; then the oldest that does not decide is forgotten */
     GB_LUA_WARM_MAX = 4,               /* versions that neither decide nor stand by, but keep their VM ready */
     GB_LUA_QUARANTINE_MAX = 64,        /* digests of failed scripts that are remembered */
+    GB_LUA_RESTORED_MAX = 32,          /* scripts of a store that are there again after a restart, besides those that decide or stand by */
 };
 
 typedef struct gb_lua_host gb_lua_host;
@@ -77,6 +78,24 @@ int gb_lua_host_load_file(gb_lua_host *host, uint32_t *version, const char *hook
 /* Every *.lua of a directory in order of file names, all of them or none. GB_EEXIST when two files make policies of one name,
    GB_EINVAL when a link leads out of the directory. */
 int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err);
+
+/* Keeps versions and changes in a store (bindings/lua/lua_store.h) from now on, and knows what is quarantined there. Once, before
+   anything but the shipped policies is loaded. What gb_lua_store_open says. */
+int gb_lua_host_open_store(gb_lua_host *host, const char *dir, gb_error *err);
+
+/* Lets decide again what decided when the store was used last, in place of what the options chose, with the params that were set; what
+   stood by stands by. Hooks that nobody changed at run time are left alone. What cannot be restored is told, and left to the options.
+   The latest scripts that were put are there again too, without a VM. Once, after the options are applied. */
+void gb_lua_host_restore(gb_lua_host *host);
+
+typedef struct gb_lua_store_info {
+    const char *dir;
+    uint64_t records;       /* in its log */
+    uint64_t unrecorded;    /* changes since start that it could not take */
+    bool damaged;           /* a record in it cannot be read */
+} gb_lua_store_info;
+
+bool gb_lua_host_store(const gb_lua_host *host, gb_lua_store_info *info);    /* false: there is none */
 
 /* Counts the changes of what decides: activations, rollbacks, quarantines, params. */
 uint64_t gb_lua_host_generation(const gb_lua_host *host);

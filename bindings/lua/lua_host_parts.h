@@ -1,10 +1,11 @@
-/* Inside the policy host: lua_host.c keeps versions, lua_swap.c says which of them decide, lua_idle.c does what may wait. All on the
-   host's thread. Internal to bindings/lua. */
+/* Inside the policy host: lua_host.c keeps versions, lua_swap.c says which of them decide, lua_keep.c remembers both over restarts,
+   lua_idle.c does what may wait. All on the host's thread. Internal to bindings/lua. */
 #ifndef GB_LUA_HOST_PARTS_H
 #define GB_LUA_HOST_PARTS_H
 
 #include "bindings/lua/lua_host.h"
 #include "bindings/lua/lua_policy.h"
+#include "bindings/lua/lua_store.h"
 
 enum {
     GB_LUA_CHUNK_BYTES = 256,       /* of the name that errors give a file */
@@ -16,6 +17,7 @@ enum {
 
 typedef struct gb_lua_version {
     uint32_t number;
+    uint64_t put;                /* seq of the store's record of it; 0: the store does not know it */
     char name[GB_LUA_NAME_MAX + 1];
     char chunk[GB_LUA_CHUNK_BYTES];
     char sha256[GB_SHA256_HEX + 1];
@@ -51,6 +53,8 @@ struct gb_lua_host {
     gb_lua_version *versions[GB_LUA_VERSIONS_MAX];    /* in order of number */
     gb_lua_seat seats[GB_HOOKS];
     gb_lua_log *log;
+    gb_lua_store *store;                              /* NULL: nothing outlives the process */
+    uint64_t unrecorded;                              /* changes that the store could not take */
     gb_rng rng_before;                                /* of the running decision */
     uint32_t n_quarantined;
     char quarantined[GB_LUA_QUARANTINE_MAX][GB_SHA256_HEX + 1];    /* digests; the oldest is overwritten */
@@ -68,14 +72,30 @@ int  gb_lua_host_unknown(uint32_t number, gb_error *err);
 int  gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err);            /* builds its VM when it has none */
 void gb_lua_host_retire(gb_lua_host *host);    /* keeps the VMs that decide or stand by, and the GB_LUA_WARM_MAX most recent others */
 int  gb_lua_host_lacks(const gb_lua_version *v, int hook, gb_error *err);
+void gb_lua_host_forget(gb_lua_host *host, gb_lua_version *v);
+/* Adds a version as it was kept, unbuilt: its VM is made when it is needed. */
+int  gb_lua_host_shelve(gb_lua_host *host, gb_lua_version **out, const gb_lua_record *put, const gb_lua_text *text, gb_error *err);
 
 /* lua_swap.c */
 bool gb_lua_host_holds(const gb_lua_host *host, const gb_lua_version *v);    /* it decides or stands by */
 bool gb_lua_host_decides(const gb_lua_host *host, const gb_lua_version *v);
 bool gb_lua_host_is_quarantined(const gb_lua_host *host, const gb_lua_version *v);
 void gb_lua_host_remember_quarantine(gb_lua_host *host, const char *sha256);
+void gb_lua_host_lift_quarantine(gb_lua_host *host, const char *sha256);
+void gb_lua_host_reseat(gb_lua_host *host, gb_hook hook, gb_lua_version *v);         /* untold; it has a VM, or is NULL */
+gb_lua_setting *gb_lua_host_setting(gb_lua_version *v, const char *name);              /* the one of that name, or the next free; NULL: full */
 /* Logs a change, and remembers it. change may be NULL. */
 void gb_lua_host_tell(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_version *v, const gb_lua_change *change, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* Says and records who decides the hooks that have moved: one line for those that moved to one decider. */
+void gb_lua_host_tell_moved(gb_lua_host *host, gb_lua_event_kind kind, const bool moved[GB_HOOKS], const gb_lua_change *change);
+
+/* lua_keep.c: into the store, when there is one. What is done at start is not recorded: it is done at the next start again. A change
+   that the store cannot take is done all the same, with a warning. */
+bool gb_lua_host_records(const gb_lua_host *host, const gb_lua_change *change);
+int  gb_lua_host_keep(gb_lua_host *host, gb_lua_version *v, const char *who, gb_error *err);    /* its source and its put */
+void gb_lua_host_record_seats(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_version *v, const bool hooks[GB_HOOKS], const gb_lua_change *change);
+void gb_lua_host_record_quarantine(gb_lua_host *host, const gb_lua_version *v, gb_hook hook, const gb_lua_change *change);
+void gb_lua_host_record_set(gb_lua_host *host, const gb_lua_version *v, const gb_lua_setting *setting, const gb_lua_change *change);
 
 #endif

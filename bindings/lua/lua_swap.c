@@ -47,6 +47,45 @@ void gb_lua_host_tell(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_ve
     else gb_log(level, "%s (by %s)", event.text, event.who);
 }
 
+static void join_hooks(char out[GB_HOOK_NAMES_BYTES], const bool hooks[GB_HOOKS])
+{
+    size_t n = 0;
+    int last = GB_HOOKS - 1;
+    while (last > 0 && !hooks[last]) last--;
+    out[0] = 0;
+    for (int hook = 0; hook <= last; hook++) {
+        if (hooks[hook])
+            n += (size_t)snprintf(out + n, GB_HOOK_NAMES_BYTES - n, "%s%s", n == 0 ? "" : hook == last ? " and " : ", ", gb_hook_name((gb_hook)hook));
+    }
+}
+
+static void tell_decider(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_version *v, const bool hooks[GB_HOOKS], const gb_lua_change *change)
+{
+    char names[GB_HOOK_NAMES_BYTES];
+    const char *back = kind == GB_LUA_EVENT_ROLLBACK ? "back to " : "";
+    const char *decides = kind == GB_LUA_EVENT_ROLLBACK ? ", which decides" : " decides";
+    join_hooks(names, hooks);
+    if (v) gb_lua_host_tell(host, kind, v, change, "%spolicy %s v%u%s %s", back, v->name, v->number, decides, names);
+    else gb_lua_host_tell(host, kind, NULL, change, "%sthe built-in policy%s %s", back, decides, names);
+}
+
+void gb_lua_host_tell_moved(gb_lua_host *host, gb_lua_event_kind kind, const bool moved[GB_HOOKS], const gb_lua_change *change)
+{
+    bool told[GB_HOOKS] = {false};
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        const gb_lua_version *v = host->seats[hook].active;
+        bool same[GB_HOOKS] = {false};
+        if (!moved[hook] || told[hook]) continue;
+        for (int h = hook; h < GB_HOOKS; h++) {
+            same[h] = moved[h] && host->seats[h].active == v;
+            told[h] = told[h] || same[h];
+        }
+        gb_lua_event_kind said = kind == GB_LUA_EVENT_ROLLBACK || v ? kind : GB_LUA_EVENT_BUILTIN;
+        tell_decider(host, said, v, same, change);
+        gb_lua_host_record_seats(host, said, v, same, change);
+    }
+}
+
 /* ---- quarantine ---- */
 
 static char *find_digest(const gb_lua_host *host, const char *sha256)
@@ -65,9 +104,9 @@ void gb_lua_host_remember_quarantine(gb_lua_host *host, const char *sha256)
     memcpy(host->quarantined[host->n_quarantined++ % GB_LUA_QUARANTINE_MAX], sha256, GB_SHA256_HEX + 1);
 }
 
-static void lift_quarantine(gb_lua_host *host, const gb_lua_version *v)
+void gb_lua_host_lift_quarantine(gb_lua_host *host, const char *sha256)
 {
-    char *digest = find_digest(host, v->sha256);
+    char *digest = find_digest(host, sha256);
     if (digest) *digest = 0;
 }
 
@@ -216,17 +255,15 @@ static void seat(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now
     install(host, hook, v);
 }
 
+void gb_lua_host_reseat(gb_lua_host *host, gb_hook hook, gb_lua_version *v) { seat(host, hook, v, 0); }
+
 /* The one before comes back when it had proven itself; the one that failed does not stand by. */
-static void unseat(gb_lua_host *host, gb_hook hook, const gb_lua_change *change)
+static void unseat(gb_lua_host *host, gb_hook hook, gb_time now)
 {
     gb_lua_seat *s = &host->seats[hook];
     gb_lua_version *next = s->standby_is_healthy ? s->standby : NULL;
-    *s = (gb_lua_seat){.since = change->now};
+    *s = (gb_lua_seat){.since = now};
     install(host, hook, next);
-    if (next)
-        gb_lua_host_tell(host, GB_LUA_EVENT_ROLLBACK, next, change, "policy %s v%u decides %s again", next->name, next->number,
-                         gb_hook_name(hook));
-    else gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "the built-in policy decides %s", gb_hook_name(hook));
 }
 
 static void quarantine(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now)
@@ -236,12 +273,19 @@ static void quarantine(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_ti
     host->generation++;
     gb_lua_host_tell(host, GB_LUA_EVENT_QUARANTINE, v, &by_fault, "policy %s v%u is quarantined for its faults in %s: %.300s", v->name,
                      v->number, gb_hook_name(hook), v->counts.last_fault);
+    gb_lua_host_record_quarantine(host, v, hook, &by_fault);
+    bool back[GB_HOOKS] = {false}, out[GB_HOOKS] = {false};
     for (int h = 0; h < GB_HOOKS; h++) {
         gb_lua_seat *s = &host->seats[h];
         if (s->standby && gb_lua_host_is_quarantined(host, s->standby))
             s->standby = NULL, s->has_standby = s->standby_is_healthy = false;
-        if (s->active && gb_lua_host_is_quarantined(host, s->active)) unseat(host, (gb_hook)h, &by_fault);
+        if (!s->active || !gb_lua_host_is_quarantined(host, s->active)) continue;
+        unseat(host, (gb_hook)h, now);
+        if (s->active) back[h] = true;
+        else out[h] = true;
     }
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_ROLLBACK, back, &by_fault);
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_BUILTIN, out, &by_fault);
 }
 
 /* ---- changes ---- */
@@ -306,7 +350,7 @@ static int check_may_decide(gb_lua_host *host, gb_lua_version *v, int only, cons
     if (only != GB_HOOKS && !v->hooks[only]) return gb_lua_host_lacks(v, only, err);
     if (!gb_lua_host_is_quarantined(host, v)) return GB_OK;
     if (change->force) {
-        lift_quarantine(host, v);
+        gb_lua_host_lift_quarantine(host, v->sha256);
         return GB_OK;
     }
     return gb_fail(err, GB_EPOLICY,
@@ -314,7 +358,22 @@ static int check_may_decide(gb_lua_host *host, gb_lua_version *v, int only, cons
                    v->number, v->counts.last_fault[0] ? ": " : "", (int)strcspn(v->counts.last_fault, "\n"), v->counts.last_fault);
 }
 
-static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lua_change *change, gb_error *err)
+/* Gives v its hooks. False: it had them all already. */
+static bool seat_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lua_change *change)
+{
+    bool ended[GB_HOOKS] = {false}, taken[GB_HOOKS] = {false}, changed = false;
+    for (int hook = 0; hook < GB_HOOKS; hook++) {
+        ended[hook] = ends(host, v, only, hook);
+        taken[hook] = takes(v, only, hook) && host->seats[hook].active != v;
+        if (ended[hook] || taken[hook]) seat(host, (gb_hook)hook, taken[hook] ? v : NULL, time_of(host, change));
+        changed = changed || ended[hook] || taken[hook];
+    }
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_BUILTIN, ended, change);
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_ACTIVATE, taken, change);
+    return changed;
+}
+
+static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lua_change *change, bool *changed, gb_error *err)
 {
     int status = check_may_decide(host, v, only, change, err);
     if (!status) status = gb_lua_host_wake(host, v, err);
@@ -322,41 +381,35 @@ static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lu
         status = carry_all(host, only, v, err);
         if (status) drop_half_filled(host, v);
     }
-    if (status) return status;
-    for (int hook = 0; hook < GB_HOOKS; hook++) {
-        if (ends(host, v, only, hook)) {
-            seat(host, (gb_hook)hook, NULL, time_of(host, change));
-            gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "no script decides %s any more", gb_hook_name((gb_hook)hook));
-        }
-        if (!takes(v, only, hook)) continue;
-        seat(host, (gb_hook)hook, v, time_of(host, change));
-        gb_lua_host_tell(host, GB_LUA_EVENT_ACTIVATE, v, change, "policy %s v%u decides %s", v->name, v->number,
-                         gb_hook_name((gb_hook)hook));
-    }
-    return GB_OK;
+    if (!status) *changed = seat_script(host, only, v, change);
+    return status;
 }
 
-static void to_builtin(gb_lua_host *host, int only, const gb_lua_change *change)
+static bool to_builtin(gb_lua_host *host, int only, const gb_lua_change *change)
 {
+    bool moved[GB_HOOKS] = {false}, changed = false;
     for (int hook = 0; hook < GB_HOOKS; hook++) {
         if ((only != GB_HOOKS && only != hook) || !host->seats[hook].active) continue;
         seat(host, (gb_hook)hook, NULL, time_of(host, change));
-        gb_lua_host_tell(host, GB_LUA_EVENT_BUILTIN, NULL, change, "the built-in policy decides %s", gb_hook_name((gb_hook)hook));
+        moved[hook] = changed = true;
     }
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_BUILTIN, moved, change);
+    return changed;
 }
 
 int gb_lua_host_switch(gb_lua_host *host, uint32_t number, const gb_lua_change *change, gb_error *err)
 {
     int only;
+    bool changed = false;
     int status = gb_lua_host_parse_hook(&only, change->hook, err);
     if (!status) status = check_generation(host, change, err);
     if (status) return status;
     gb_lua_version *v = number ? gb_lua_host_find_version(host, number) : NULL;
     if (number && !v) return gb_lua_host_unknown(number, err);
-    if (v) status = to_script(host, only, v, change, err);
-    else to_builtin(host, only, change);
+    if (v) status = to_script(host, only, v, change, &changed, err);
+    else changed = to_builtin(host, only, change);
     if (status) return status;
-    host->generation++;
+    host->generation += changed;
     gb_lua_host_retire(host);
     return GB_OK;
 }
@@ -364,30 +417,28 @@ int gb_lua_host_switch(gb_lua_host *host, uint32_t number, const gb_lua_change *
 int gb_lua_host_rollback(gb_lua_host *host, const gb_lua_change *change, gb_error *err)
 {
     int only;
-    bool any = false;
+    bool moved[GB_HOOKS] = {false}, any = false;
     int status = gb_lua_host_parse_hook(&only, change->hook, err);
     if (!status) status = check_generation(host, change, err);
     if (status) return status;
     for (int hook = 0; hook < GB_HOOKS; hook++) {
-        gb_lua_seat *s = &host->seats[hook];
+        const gb_lua_seat *s = &host->seats[hook];
         if ((only != GB_HOOKS && only != hook) || !s->has_standby) continue;
-        gb_lua_version *v = s->standby;
-        GB_ASSERT(!v || v->policy);
-        seat(host, (gb_hook)hook, v, time_of(host, change));
-        gb_lua_host_tell(host, GB_LUA_EVENT_ROLLBACK, v, change, "back to %s%s, which decides %s",
-                         v ? "policy " : "the built-in policy", v ? v->name : "", gb_hook_name((gb_hook)hook));
-        any = true;
+        GB_ASSERT(!s->standby || s->standby->policy);
+        seat(host, (gb_hook)hook, s->standby, time_of(host, change));
+        moved[hook] = any = true;
     }
     if (!any)
         return gb_fail(err, GB_ENOTFOUND, "%s has nothing to go back to: no other policy decided before",
                        change->hook ? change->hook : "no hook");
+    gb_lua_host_tell_moved(host, GB_LUA_EVENT_ROLLBACK, moved, change);
     host->generation++;
     return GB_OK;
 }
 
 /* ---- params ---- */
 
-static gb_lua_setting *setting_of(gb_lua_version *v, const char *name)
+gb_lua_setting *gb_lua_host_setting(gb_lua_version *v, const char *name)
 {
     for (uint32_t i = 0; i < v->n_settings; i++) {
         if (strcmp(v->settings[i].name, name) == 0) return &v->settings[i];
@@ -419,7 +470,7 @@ int gb_lua_host_set(gb_lua_host *host, uint32_t number, const char *param, const
     char shown[128];
     gb_lua_version *v = gb_lua_host_find_version(host, number);
     if (!v) return gb_lua_host_unknown(number, err);
-    gb_lua_setting *setting = setting_of(v, param);
+    gb_lua_setting *setting = gb_lua_host_setting(v, param);
     int status = check_generation(host, change, err);
     if (!status) status = gb_lua_host_wake(host, v, err);
     if (!status && setting) status = gb_lua_policy_set_param(v->policy, param, value, err);
@@ -431,6 +482,7 @@ int gb_lua_host_set(gb_lua_host *host, uint32_t number, const char *param, const
     host->generation++;
     show_value(shown, sizeof shown, value);
     gb_lua_host_tell(host, GB_LUA_EVENT_SET, v, change, "policy %s v%u: params.%s = %s", v->name, number, param, shown);
+    gb_lua_host_record_set(host, v, setting, change);
     if (host->seats[GB_HOOK_ORDER].active == v) install(host, GB_HOOK_ORDER, v); /* queues are ordered anew */
     gb_lua_host_retire(host);
     return GB_OK;

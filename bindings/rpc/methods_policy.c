@@ -212,6 +212,18 @@ static void pack_seat(gb_pack *out, const gb_lua_host *host, gb_hook hook)
     gb_pack_end(&map);
 }
 
+static void pack_store(gb_pack_list *status, const gb_lua_host *host)
+{
+    gb_lua_store_info info;
+    if (!gb_lua_host_store(host, &info)) return;
+    gb_pack_list map = gb_pack_begin_map(gb_pack_key(status, "store"));
+    gb_pack_key_str(&map, "directory", info.dir);
+    gb_pack_key_uint(&map, "records", info.records);
+    gb_pack_key_uint(&map, "unrecorded", info.unrecorded);
+    gb_pack_key_bool(&map, "damaged", info.damaged);
+    gb_pack_end(&map);
+}
+
 static gb_rpc_outcome run_policy_status(gb_rpc_call *call)
 {
     const gb_lua_host *host = call->service->instance->policies;
@@ -225,6 +237,7 @@ static gb_rpc_outcome run_policy_status(gb_rpc_call *call)
     gb_pack_key_uint(&map, "decisions", gb_lua_log_decisions(log));
     gb_pack_key_uint(&map, "events", gb_lua_log_events(log));
     gb_pack_key_uint(&map, "faults", gb_lua_log_faults(log));
+    pack_store(&map, host);
     gb_pack_end(&map);
     return GB_RPC_REPLIED;
 }
@@ -242,6 +255,14 @@ static const gb_rpc_field seat_fields[] = {
     {0},
 };
 
+static const gb_rpc_field store_fields[] = {
+    {.name = "directory", .type = GB_RPC_TEXT, .doc = "of --policy-store"},
+    {.name = "records", .type = GB_RPC_INT, .doc = "in its log"},
+    {.name = "unrecorded", .type = GB_RPC_INT, .doc = "changes since start that it could not take; the server's log says why"},
+    {.name = "damaged", .type = GB_RPC_BOOL, .doc = "a record cannot be read: the next start restores nobody"},
+    {0},
+};
+
 static const gb_rpc_field policy_status_result[] = {
     {.name = "interrupts",
      .type = GB_RPC_STRING,
@@ -251,6 +272,7 @@ static const gb_rpc_field policy_status_result[] = {
     {.name = "decisions", .type = GB_RPC_INT, .doc = "that scripts were asked for: the newest seq of decision_log"},
     {.name = "events", .type = GB_RPC_INT, .doc = "changes so far: the newest seq of policy_log"},
     {.name = "faults", .type = GB_RPC_INT, .doc = "of all scripts"},
+    {.name = "store", .type = GB_RPC_MAP, .optional = true, .fields = store_fields, .doc = "what a restart will know; missing without --policy-store"},
     {0},
 };
 

@@ -201,13 +201,15 @@ void gb_driver_wake(gb_driver *d) { uv_async_send(&d->wake); }
 /* Called in the middle of a connection's input: the shutdown, which may close connections, waits for the loop. */
 static void on_shutdown_method(void *self) { gb_driver_wake(self); }
 
-/* Works when no client gets through. */
+/* Works when no client gets through. What changes, the host logs. */
 static void push_red_button(gb_driver *d)
 {
     gb_error err = {0};
     gb_lua_change change = {.who = "signal", .now = now_of(d)};
+    uint64_t generation = gb_lua_host_generation(d->instance->policies);
     gb_lua_host_switch(d->instance->policies, 0, &change, &err);
-    gb_log(GB_LOG_WARN, "SIGUSR2: the built-in policy decides everything");
+    if (generation == gb_lua_host_generation(d->instance->policies))
+        gb_log(GB_LOG_WARN, "SIGUSR2: the built-in policy decides everything already");
 }
 
 static void on_signal(uv_signal_t *handle, int number)

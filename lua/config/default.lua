@@ -87,6 +87,8 @@ return {
     -- policy_dir = "DIR",
     -- a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded
     policy_check = true,
+    -- keep loaded policies and changes of what decides in this directory, and restore what decided last at start
+    -- policy_store = "DIR",
 
     -- Where it listens
 

@@ -191,8 +191,8 @@ class OverTcp(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 change = server.rpc("policy_log")[0]["events"][-1]
                 self.assertRegex(change["who"], r"^tcp \(127\.0\.0\.1 port \d+\)$")
+                server.stop()    # then all of its log is read
                 self.assertRegex(server.log(), rf"round_robin v\d+ decides select_engine \(by tcp \(127.*\), sha256 {change['sha256']}\)")
-                server.stop()
 
 
 if __name__ == "__main__":

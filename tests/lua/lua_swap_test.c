@@ -508,6 +508,37 @@ static void changes_are_remembered_with_who_made_them(void)
     stop();
 }
 
+static uint32_t events(void) { return (uint32_t)gb_lua_log_events(gb_lua_host_log(host)); }
+
+static const gb_lua_event *last_event(void)
+{
+    uint64_t before = events() - 1;
+    return gb_lua_log_next_event(gb_lua_host_log(host), &before);
+}
+
+static void one_change_is_one_event_however_many_hooks_it_moves(void)
+{
+    start();
+    uint32_t both = load(POLICY("function policy.select_engine() end function policy.order_queue() end")), before = events();
+    uint64_t generation = gb_lua_host_generation(host);
+    activate(both, 1);
+    CHECK_EQ(events(), before + 1);
+    CHECK_CONTAINS(last_event()->text, "decides select_engine and order_queue");
+    activate(both, 2);    /* it does already */
+    CHECK_EQ(events(), before + 1);
+    CHECK_EQ(gb_lua_host_generation(host), generation + 1);
+    CHECK_EQ(gb_lua_host_builtin(host, NULL, &err), 0);
+    CHECK_EQ(events(), before + 2);
+    CHECK_CONTAINS(last_event()->text, "the built-in policy decides select_engine and order_queue");
+    CHECK_EQ(gb_lua_host_builtin(host, NULL, &err), 0);
+    CHECK_EQ(events(), before + 2);
+    CHECK_EQ(gb_lua_host_rollback(host, &(gb_lua_change){0}, &err), 0);
+    CHECK_EQ(events(), before + 3);
+    CHECK_EQ(last_event()->kind, GB_LUA_EVENT_ROLLBACK);
+    CHECK_CONTAINS(last_event()->text, "which decides select_engine and order_queue");
+    stop();
+}
+
 TESTS(TEST(faults_are_counted_by_hook_and_kind), TEST(three_faults_within_ten_seconds_quarantine_a_version),
       TEST(every_kind_of_invalid_answer_leads_to_quarantine),
       TEST(an_answer_is_good_again_once_the_engine_is_up),
@@ -519,4 +550,4 @@ TESTS(TEST(faults_are_counted_by_hook_and_kind), TEST(three_faults_within_ten_se
       TEST(a_changed_param_survives_the_retirement_of_its_vm), TEST(state_goes_from_the_old_version_to_the_new),
       TEST(a_state_that_cannot_be_taken_over_leaves_the_old_version_active), TEST(a_version_without_import_takes_over_without_state),
       TEST(swaps_and_reloads_under_load_lose_and_repeat_no_decision), TEST(a_thousand_reloads_leave_memory_as_it_was),
-      TEST(changes_are_remembered_with_who_made_them))
+      TEST(changes_are_remembered_with_who_made_them), TEST(one_change_is_one_event_however_many_hooks_it_moves))

@@ -67,7 +67,9 @@ endif()
 
 # Device code for Hopper, and PTX for what came before (tensor cores of sm_80) and comes after. A spill is an error.
 set(GB_CUDA_TARGETS -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90 -gencode=arch=compute_80,code=compute_80)
-set(GB_CUDA_FLAGS -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR} -Xptxas -warn-spills,-warn-lmem-usage,-Werror
+set(GB_CUDA_DEVICE_FLAGS -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR})
+set(GB_CUDA_NO_SPILLS -Xptxas -warn-spills,-warn-lmem-usage,-Werror)
+set(GB_CUDA_FLAGS ${GB_CUDA_DEVICE_FLAGS} ${GB_CUDA_NO_SPILLS}
     -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall)
 
 # gb_cuda_kernels(TARGET SOURCE.cu...): an object of each source by nvcc, as the INTERFACE library TARGET. Without nvcc TARGET is

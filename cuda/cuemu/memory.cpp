@@ -412,7 +412,7 @@ static void outside(const void *address, size_t bytes, Access kind, const void *
         fault(where, "OUT OF BOUNDS: %s of %zu bytes, %td bytes past the end of a buffer of %zu bytes", verb, bytes, past, size);
         trap(where);
     }
-    if (kind != Access::read)
+    if (tracking && kind != Access::read)
         fault(where, "HOST MEMORY: a kernel writes %zu bytes to memory that is no device memory", bytes);
 }
 
@@ -423,7 +423,7 @@ static bool check_bounds(const Region &region, size_t offset, size_t bytes, cons
         fault(where, "OUT OF BOUNDS: %s of %zu bytes runs over the end of a buffer of %zu bytes", verb, bytes, region.bytes);
         return false;
     }
-    if (reinterpret_cast<uintptr_t>(address) % std::min<size_t>(bytes, 16))
+    if (bytes < 16 && reinterpret_cast<uintptr_t>(address) % (bytes & -bytes))
         fault(where, "MISALIGNED: %s of %zu bytes at %p", verb, bytes, address);
     if (region.space == Space::device && !can_reach(launch_device, region.device))
         fault(where, "NO PEER ACCESS: a kernel on device %d touches memory of device %d", launch_device, region.device);
@@ -435,18 +435,20 @@ static void track(Region &region, size_t offset, size_t bytes, Access kind, cons
     unsigned thread;
     const uint32_t *clock = warp_clock(&thread);
     Trace now = {launch_number, block_number, epoch, clock[thread % 32], uint16_t(thread), kind == Access::atomic};
+    bool unset_before = false, raced = false;
     for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
         Conflict race = conflict(region, *cell, kind, thread, clock);
-        if (race.other)
+        if (race.other && !raced)    /* once an access, not once a byte */
             report_race(region, race, kind, where);
+        raced |= race.other != nullptr;
         if (kind != Access::write && !is_set(region, *cell)) {
-            fault(where, "UNINITIALISED: read of %s memory that nobody set", region.space == Space::shared ? "shared" : "device");
+            unset_before = true;
             cell->set = region.space == Space::shared ? block_number : 1;
         }
         remember_access(region, cell, kind, now);
-        if (race.other)
-            return;    /* once an access, not once a byte */
     }
+    if (unset_before)
+        fault(where, "UNINITIALISED: read of %s memory that nobody set", region.space == Space::shared ? "shared" : "device");
 }
 
 void access(const void *address, size_t bytes, Access kind, const void *where)
@@ -454,16 +456,15 @@ void access(const void *address, size_t bytes, Access kind, const void *where)
     unsigned thread;
     if (!on_fiber() || !warp_clock(&thread))
         return;
-    if (!tracking) {
-        if (bytes == 16 && reinterpret_cast<uintptr_t>(address) % 16)
-            fault(where, "MISALIGNED: access of 16 bytes at %p", address);
+    if (bytes == 16 && reinterpret_cast<uintptr_t>(address) % 16)
+        fault(where, "MISALIGNED: access of 16 bytes at %p", address);
+    if (!tracking && !in_guard(address))
         return;
-    }
     Region *region = find(address);
-    if (!region) {
+    if (!region)
         outside(address, bytes, kind, where);
+    if (!region || !tracking)
         return;
-    }
     size_t offset = static_cast<const char *>(address) - region->start;
     if (check_bounds(*region, offset, bytes, address, kind, where))
         track(*region, offset, bytes, kind, where);

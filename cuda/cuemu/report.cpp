@@ -6,12 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <map>
 #include <unistd.h>
 #include <unordered_map>
 
 namespace cuemu {
 
-enum { kShown = 16, kTextLimit = 64 * 1024 };
+enum { kShownOfAKind = 2, kTextLimit = 64 * 1024 };
 
 static unsigned reports;
 static bool quiet;
@@ -65,9 +66,15 @@ std::string place_of(const void *where)
     return known[where];
 }
 
+/* The same thing at the same place is told twice, then only counted. */
+static std::map<std::pair<const void *, const char *>, unsigned> told;
+static bool telling = true;
+
 static void show(const std::string &line)
 {
-    if (!quiet && reports <= kShown)
+    if (!telling)
+        return;
+    if (!quiet)
         fprintf(stderr, "cuemu: %s\n", line.c_str());
     if (text.size() < kTextLimit)
         text += line + "\n";
@@ -89,12 +96,11 @@ void fault(const void *where, const char *format, ...)
     std::string line = formatted(format, arguments);
     va_end(arguments);
     reports++;
+    telling = told[{where, format}]++ < kShownOfAKind;
     if (where)
         line += ", at " + place_of(where);
     std::string thread = running_thread();
     show(thread.empty() ? line : thread + ": " + line);
-    if (!quiet && reports == kShown)
-        fprintf(stderr, "cuemu: further reports are counted only\n");
 }
 
 void detail(const char *format, ...)
@@ -128,6 +134,7 @@ void cuemu_clear_reports(void)
     Locked locked;
     reports = 0;
     text.clear();
+    told.clear();
 }
 
 void cuemu_quiet(int on)

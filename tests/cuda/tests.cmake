@@ -3,6 +3,9 @@
 # planted bug, and what nvcc says.
 option(GB_CUDA_CHECKS "all gates of the CUDA room" OFF)
 
+# Everything that `./dev test cuda` builds.
+add_custom_target(cuda_checks)
+
 if(GB_CUDA_HEADERS)
 
 file(GLOB test_kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)
@@ -23,6 +26,7 @@ function(gb_cuda_program program mode source)
 endfunction()
 
 function(gb_cuda_run name program)
+  add_dependencies(cuda_checks ${program})
   add_test(NAME cuda/${name} COMMAND ${program} WORKING_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set_tests_properties(cuda/${name} PROPERTIES LABELS cuda TIMEOUT 600 ENVIRONMENT "${ARGN}")
 endfunction()
@@ -66,27 +70,17 @@ if(GB_CUDA_CHECKS)
   gb_cuda_run(agree_test.others_first cuda_agree_test CUEMU_STREAMS=others_first)
 endif()
 
-# gb_cuda_planted_bug(MACRO KERNEL TEST MODE EXPECTED): cuda/kernels/KERNEL.cu built with -DMACRO must make cuda/TEST.c fail with a line that
-# holds EXPECTED: so the checks themselves are kept honest.
-function(gb_cuda_planted_bug macro kernel test mode expected)
-  if(NOT GB_CUDA_CHECKS)
-    return()
-  endif()
-  string(TOLOWER ${macro} name)
-  set(source ${CMAKE_SOURCE_DIR}/cuda/kernels/${kernel}.cu)
-  gb_cuemu_kernels(${name} ${mode} ${source})
-  target_compile_definitions(${name} PRIVATE ${macro})
-  gb_cuda_program(cuda_${name} ${mode} cuda/${test}.c ${name} zoo_${mode})
-  # The objects of the right kernels, but for the one.
-  list(GET cuda_objects_${mode} 0 kernels)
-  target_link_libraries(cuda_${name} PRIVATE "$<FILTER:$<TARGET_OBJECTS:${kernels}>,EXCLUDE,/${kernel}\\.cu\\.o$>")
-  add_test(NAME cuda/planted.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/must_fail.sh ${expected} $<TARGET_FILE:cuda_${name}>)
-  set_tests_properties(cuda/planted.${name} PROPERTIES LABELS cuda TIMEOUT 600)
-endfunction()
+if(GB_CUDA_CHECKS)
+  include(cuda/planted.cmake)
+endif()
 
 else()
 
 add_test(NAME cuda/emulator COMMAND ${CMAKE_COMMAND} -E echo "skipped: no CUDA emulator, see what cmake says about it")
 set_tests_properties(cuda/emulator PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "skipped: ")
 
+endif()
+
+if(GB_CUDA_CHECKS)
+  include(cuda/gates.cmake)
 endif()

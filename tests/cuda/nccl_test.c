@@ -1,0 +1,318 @@
+/* NCCL on virtual ranks: the choreography of dispatch and combine, and mistakes that would hang a cluster. */
+#include "cuda/cuemu/control.h"
+#include "tests/check.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { RANKS = 4, FLOATS = 8 };
+
+typedef struct ring {
+    ncclComm_t comms[RANKS];
+    cudaStream_t streams[RANKS];
+    float *in[RANKS], *out[RANKS];    /* RANKS * FLOATS each */
+} ring;
+
+static float *device_floats(void)
+{
+    void *memory = NULL;
+    cudaMalloc(&memory, RANKS * FLOATS * sizeof(float));
+    cudaMemset(memory, 0, RANKS * FLOATS * sizeof(float));
+    return memory;
+}
+
+/* in of rank r: 100 r + i */
+static void open_ring(ring *r)
+{
+    cuemu_set_devices(RANKS);
+    CHECK_EQ(ncclCommInitAll(r->comms, RANKS, NULL), ncclSuccess);
+    for (int rank = 0; rank < RANKS; rank++) {
+        float values[RANKS * FLOATS];
+        cudaSetDevice(rank);
+        cudaStreamCreateWithFlags(&r->streams[rank], cudaStreamNonBlocking);
+        r->in[rank] = device_floats();
+        r->out[rank] = device_floats();
+        for (int i = 0; i < RANKS * FLOATS; i++)
+            values[i] = (float)(100 * rank + i);
+        cudaMemcpy(r->in[rank], values, sizeof values, cudaMemcpyHostToDevice);
+    }
+}
+
+static void close_ring(ring *r)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        cudaStreamDestroy(r->streams[rank]);
+        cudaFree(r->in[rank]);
+        cudaFree(r->out[rank]);
+        ncclCommDestroy(r->comms[rank]);
+    }
+    cudaSetDevice(0);
+    cuemu_set_devices(1);
+    cuemu_set_streams(CUEMU_EAGER);
+}
+
+static float out_of(ring *r, int rank, int i)
+{
+    float values[RANKS * FLOATS];
+    cudaSetDevice(rank);
+    CHECK_EQ(cudaStreamSynchronize(r->streams[rank]), cudaSuccess);
+    cudaMemcpy(values, r->out[rank], sizeof values, cudaMemcpyDeviceToHost);
+    return values[i];
+}
+
+static void in_each_mode(void (*check)(ring *r))
+{
+    static const cuemu_streams modes[] = {CUEMU_EAGER, CUEMU_LAZY, CUEMU_OTHERS_FIRST};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        ring r;
+        cuemu_set_streams(modes[i]);
+        open_ring(&r);
+        check(&r);
+        close_ring(&r);
+    }
+}
+
+#define EACH_RANK(call) \
+    for (int rank = 0; rank < RANKS; rank++) { \
+        cudaSetDevice(rank); \
+        CHECK_EQ(call, ncclSuccess); \
+    }
+
+static void check_all_gather(ring *r)
+{
+    EACH_RANK(ncclAllGather(r->in[rank], r->out[rank], FLOATS, ncclFloat32, r->comms[rank], r->streams[rank]));
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_EQ(out_of(r, rank, 2 * FLOATS + 3), 203);
+}
+
+static void check_reduce_scatter(ring *r)
+{
+    EACH_RANK(ncclReduceScatter(r->in[rank], r->out[rank], FLOATS, ncclFloat32, ncclSum, r->comms[rank], r->streams[rank]));
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_EQ(out_of(r, rank, 1), 600 + 4 * (rank * FLOATS + 1));
+}
+
+static void check_all_reduce(ring *r)
+{
+    EACH_RANK(ncclAllReduce(r->in[rank], r->in[rank], FLOATS, ncclFloat32, ncclMax, r->comms[rank], r->streams[rank]));
+    EACH_RANK(ncclAllReduce(r->in[rank], r->out[rank], FLOATS, ncclFloat32, ncclSum, r->comms[rank], r->streams[rank]));
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_EQ(out_of(r, rank, 5), 4 * 305);
+}
+
+static void check_all_to_all(ring *r)
+{
+    EACH_RANK(ncclAlltoAll(r->in[rank], r->out[rank], FLOATS, ncclFloat32, r->comms[rank], r->streams[rank]));
+    for (int rank = 0; rank < RANKS; rank++)
+        CHECK_EQ(out_of(r, rank, 3 * FLOATS + 1), 300 + rank * FLOATS + 1);
+}
+
+/* Ragged: rank r sends r + 1 floats to each peer. */
+static void check_grouped_sends(ring *r)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        ncclGroupStart();
+        for (int peer = 0; peer < RANKS; peer++) {
+            ncclSend(r->in[rank] + peer * FLOATS, (size_t)rank + 1, ncclFloat32, peer, r->comms[rank], r->streams[rank]);
+            ncclRecv(r->out[rank] + peer * FLOATS, (size_t)peer + 1, ncclFloat32, peer, r->comms[rank], r->streams[rank]);
+        }
+        CHECK_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    CHECK_EQ(out_of(r, 1, 2 * FLOATS + 2), 200 + FLOATS + 2);
+    CHECK_EQ(out_of(r, 1, 0 * FLOATS + 1), 0);
+}
+
+static void collectives_move_what_nccl_says(void)
+{
+    in_each_mode(check_all_gather);
+    in_each_mode(check_reduce_scatter);
+    in_each_mode(check_all_reduce);
+    in_each_mode(check_all_to_all);
+    in_each_mode(check_grouped_sends);
+}
+
+static void a_graph_with_a_collective_replays(void)
+{
+    ring r;
+    cudaGraph_t graphs[RANKS];
+    cudaGraphExec_t executables[RANKS];
+    open_ring(&r);
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        cudaStreamBeginCapture(r.streams[rank], cudaStreamCaptureModeThreadLocal);
+        ncclAllReduce(r.in[rank], r.in[rank], FLOATS, ncclFloat32, ncclSum, r.comms[rank], r.streams[rank]);
+        CHECK_EQ(cudaStreamEndCapture(r.streams[rank], &graphs[rank]), cudaSuccess);
+        CHECK_EQ(cudaGraphInstantiate(&executables[rank], graphs[rank], 0), cudaSuccess);
+    }
+    for (int launch = 0; launch < 2; launch++)
+        EACH_RANK((ncclResult_t)cudaGraphLaunch(executables[rank], r.streams[rank]));
+    EACH_RANK((ncclResult_t)cudaMemcpyAsync(r.out[rank], r.in[rank], FLOATS * sizeof(float), cudaMemcpyDeviceToDevice, r.streams[rank]));
+    CHECK_EQ(out_of(&r, 2, 0), 4 * 600);
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaGraphExecDestroy(executables[rank]);
+        cudaGraphDestroy(graphs[rank]);
+    }
+    close_ring(&r);
+}
+
+/* Waits for rank 0 and expects that the report says why it would wait for ever. */
+static void check_hang(ring *r, const char *word)
+{
+    cuemu_quiet(1);
+    cudaSetDevice(0);
+    CHECK_EQ(cudaStreamSynchronize(r->streams[0]), cudaErrorLaunchTimeout);
+    CHECK_CONTAINS(cuemu_report_text(), word);
+    CHECK_CONTAINS(cuemu_report_text(), "nccl_test.c:");
+    for (int rank = 1; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        cudaStreamSynchronize(r->streams[rank]);
+    }
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    close_ring(r);
+}
+
+static void crossing_sends_outside_a_group_are_a_deadlock(void)
+{
+    ring r;
+    open_ring(&r);
+    for (int rank = 0; rank < 2; rank++) {
+        cudaSetDevice(rank);
+        ncclSend(r.in[rank], FLOATS, ncclFloat32, 1 - rank, r.comms[rank], r.streams[rank]);
+        ncclRecv(r.out[rank], FLOATS, ncclFloat32, 1 - rank, r.comms[rank], r.streams[rank]);
+    }
+    check_hang(&r, "DEADLOCK: ncclSend can never run");
+}
+
+static void a_rank_that_does_not_come_is_named_by_who_waits(void)
+{
+    ring r;
+    open_ring(&r);
+    for (int rank = 0; rank < RANKS - 1; rank++) {
+        cudaSetDevice(rank);
+        ncclAllGather(r.in[rank], r.out[rank], FLOATS, ncclFloat32, r.comms[rank], r.streams[rank]);
+    }
+    check_hang(&r, "DEADLOCK: ncclAllGather can never run");
+}
+
+static void ranks_that_disagree_are_reported(void)
+{
+    ring r;
+    open_ring(&r);
+    cuemu_quiet(1);
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        ncclAllGather(r.in[rank], r.out[rank], rank == 2 ? FLOATS / 2 : FLOATS, ncclFloat32, r.comms[rank], r.streams[rank]);
+    }
+    check_hang(&r, "NCCL MISMATCH: rank 2 calls ncclAllGather of 4 elements");
+}
+
+static void sizes_that_differ_are_reported(void)
+{
+    ring r;
+    open_ring(&r);
+    cuemu_quiet(1);
+    cudaSetDevice(0);
+    ncclSend(r.in[0], FLOATS, ncclFloat32, 1, r.comms[0], r.streams[0]);
+    cudaSetDevice(1);
+    ncclRecv(r.out[1], FLOATS - 1, ncclFloat32, 0, r.comms[1], r.streams[1]);
+    cudaStreamSynchronize(r.streams[1]);
+    CHECK_CONTAINS(cuemu_report_text(), "NCCL MISMATCH: rank 0 sends 32 bytes");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    close_ring(&r);
+}
+
+static void an_abort_ends_every_wait(void)
+{
+    ring r;
+    ncclResult_t error;
+    open_ring(&r);
+    cudaSetDevice(0);
+    ncclAllGather(r.in[0], r.out[0], FLOATS, ncclFloat32, r.comms[0], r.streams[0]);
+    CHECK_EQ(cudaStreamQuery(r.streams[0]), cudaErrorNotReady);
+    CHECK_EQ(ncclCommGetAsyncError(r.comms[1], &error), ncclSuccess);
+    CHECK_EQ(error, ncclSuccess);
+    CHECK_EQ(ncclCommAbort(r.comms[0]), ncclSuccess);
+    CHECK_EQ(cudaStreamSynchronize(r.streams[0]), cudaSuccess);
+    ncclCommGetAsyncError(r.comms[1], &error);
+    CHECK_EQ(error, ncclRemoteError);
+    cudaSetDevice(1);
+    CHECK_EQ(ncclAllGather(r.in[1], r.out[1], FLOATS, ncclFloat32, r.comms[1], r.streams[1]), ncclInvalidUsage);
+    close_ring(&r);
+}
+
+static void an_error_that_comes_later_reaches_every_rank(void)
+{
+    ring r;
+    ncclResult_t error;
+    open_ring(&r);
+    cuemu_fail_call("ncclCommGetAsyncError", 0, ncclSystemError);
+    ncclCommGetAsyncError(r.comms[3], &error);
+    CHECK_EQ(error, ncclSystemError);
+    ncclCommGetAsyncError(r.comms[0], &error);
+    CHECK_EQ(error, ncclSystemError);
+    close_ring(&r);
+}
+
+/* --- a thread for each rank --------------------------------------------------------------------------------------------------- */
+
+typedef struct member {
+    pthread_t thread;
+    int rank;
+    ncclUniqueId id;
+    float sum;
+} member;
+
+static void *run_member(void *argument)
+{
+    member *m = argument;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    float value = (float)(m->rank + 1), *device = NULL;
+    cudaSetDevice(m->rank);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaMalloc((void **)&device, sizeof value);
+    cudaMemcpy(device, &value, sizeof value, cudaMemcpyHostToDevice);
+    ncclCommInitRank(&comm, RANKS, m->id, m->rank);
+    for (int i = 0; i < 50; i++)
+        ncclAllReduce(device, device, 1, ncclFloat32, i ? ncclMax : ncclSum, comm, stream);
+    cudaStreamSynchronize(stream);
+    cudaMemcpy(&m->sum, device, sizeof m->sum, cudaMemcpyDeviceToHost);
+    cudaFree(device);
+    cudaStreamDestroy(stream);
+    ncclCommDestroy(comm);
+    return NULL;
+}
+
+static void a_thread_for_each_rank_works_in_every_mode(void)
+{
+    static const cuemu_streams modes[] = {CUEMU_EAGER, CUEMU_LAZY, CUEMU_OTHERS_FIRST};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        member members[RANKS] = {{0}};
+        ncclUniqueId id;
+        cuemu_set_devices(RANKS);
+        cuemu_set_streams(modes[i]);
+        cuemu_set_patience_ms(60000);    /* a thread that the machine holds up is no deadlock */
+        ncclGetUniqueId(&id);
+        for (int rank = 0; rank < RANKS; rank++) {
+            members[rank].rank = rank;
+            members[rank].id = id;
+            pthread_create(&members[rank].thread, NULL, run_member, &members[rank]);
+        }
+        for (int rank = 0; rank < RANKS; rank++) {
+            pthread_join(members[rank].thread, NULL);
+            CHECK_EQ(members[rank].sum, 10);
+        }
+    }
+    cuemu_set_devices(1);
+    cuemu_set_streams(CUEMU_EAGER);
+}
+
+TESTS(TEST(collectives_move_what_nccl_says), TEST(a_graph_with_a_collective_replays), TEST(crossing_sends_outside_a_group_are_a_deadlock),
+      TEST(a_rank_that_does_not_come_is_named_by_who_waits), TEST(ranks_that_disagree_are_reported), TEST(sizes_that_differ_are_reported),
+      TEST(an_abort_ends_every_wait), TEST(an_error_that_comes_later_reaches_every_rank), TEST(a_thread_for_each_rank_works_in_every_mode))

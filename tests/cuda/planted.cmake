@@ -1,0 +1,71 @@
+# Planted bugs: a kernel with one mistake in it, made by replacing a piece of its text, must fail a test that the right kernel passes, and
+# the output must say why. So nobody can weaken the checks without a red test.
+
+# gb_cuda_planted_bug(NAME MODE TEST KERNEL FILE TEXT REPLACEMENT EXPECTED): in FILE (KERNEL.cu or a header of it), TEXT becomes REPLACEMENT;
+# cuda/TEST.c on that kernel, built in MODE, must fail and say EXPECTED.
+function(gb_cuda_planted_bug name mode test kernel file text replacement expected)
+  set(original ${CMAKE_SOURCE_DIR}/cuda/kernels/${file})
+  set(folder ${CMAKE_BINARY_DIR}/planted/${name})
+  set(changed ${folder}/cuda/kernels/${file})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${original})
+  file(READ ${original} right)
+  string(REPLACE "${text}" "${replacement}" wrong "${right}")
+  if(wrong STREQUAL right)
+    message(FATAL_ERROR "planted bug ${name}: ${file} no longer holds the text that it replaces; find it a new place in tests/cuda/planted.cmake")
+  endif()
+  set(before "")
+  if(EXISTS ${changed})
+    file(READ ${changed} before)
+  endif()
+  if(NOT wrong STREQUAL before)
+    file(WRITE ${changed} "${wrong}")
+  endif()
+
+  set(source ${CMAKE_SOURCE_DIR}/cuda/kernels/${kernel}.cu)
+  if(file STREQUAL "${kernel}.cu")
+    set(source ${changed})
+  endif()
+  list(GET cuda_objects_${mode} 0 kernels)
+  gb_cuemu_kernels(planted_${name} ${mode} ${source})
+  target_include_directories(planted_${name} BEFORE PRIVATE ${folder})
+  gb_cuda_program(cuda_planted_${name} ${mode} cuda/${test}.c planted_${name})
+  # The objects of the other kernels.
+  target_link_libraries(cuda_planted_${name} PRIVATE "$<FILTER:$<TARGET_OBJECTS:${kernels}>,EXCLUDE,/${kernel}\\.cu\\.o$>")
+  add_dependencies(cuda_checks cuda_planted_${name})
+  add_test(NAME cuda/planted.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/must_fail.sh ${expected} $<TARGET_FILE:cuda_planted_${name}>)
+  set_tests_properties(cuda/planted.${name} PROPERTIES LABELS cuda TIMEOUT 600)
+endfunction()
+
+# Barriers that no numeric test would miss.
+gb_cuda_planted_bug(dispatch_counts_before_all_is_clear track dispatch_test dispatch dispatch.cu
+  "s_slots[i] = 0;\n    __syncthreads();" "s_slots[i] = 0;" "RACE in shared memory")
+gb_cuda_planted_bug(norm_sums_before_all_warps_wrote track rows_test norm norm.cu
+  "= x;\n    __syncthreads();" "= x;" "RACE in shared memory")
+gb_cuda_planted_bug(experts_load_over_a_stage_in_use track experts_test experts experts.cu
+  "__syncthreads();    /* this step's stage" "/* this step's stage" "RACE in shared memory")
+gb_cuda_planted_bug(experts_start_a_tile_over_the_last_one track experts_test experts experts.cu
+  "__syncthreads();    /* the next tile's" "/* the next tile's" "RACE in shared memory")
+gb_cuda_planted_bug(attention_loads_over_a_tile_in_use track attention_test attention_decode attention.cuh
+  "__syncthreads();    /* the tile may" "/* the tile may" "RACE in shared memory")
+
+# Copies that have not arrived: poison in plain builds, unset memory in the track build.
+gb_cuda_planted_bug(experts_multiply_what_is_under_way plain experts_test experts experts.cu
+  "gb_cp_wait<S::kStages - 2>()" "gb_cp_wait<S::kStages - 1>()" "FAIL")
+gb_cuda_planted_bug(attention_reads_what_is_under_way track attention_test attention_decode attention.cuh
+  "gb_cp_wait<1>()" "gb_cp_wait<2>()" "UNINITIALISED")
+
+# Bounds.
+gb_cuda_planted_bug(compact_writes_one_row_on plain rows_test compact compact.cu
+  "a.out + (size_t)blockIdx.x" "a.out + (size_t)(blockIdx.x + 1)" "OUT OF BOUNDS")
+gb_cuda_planted_bug(dispatch_reads_past_the_last_route track dispatch_test dispatch dispatch.cu
+  "route >= routes || a.rows" "a.rows" "OUT OF BOUNDS")
+gb_cuda_planted_bug(attention_reads_keys_nobody_wrote plain attention_test attention_decode attention.cuh
+  "position <= t.last;" "position <= t.last + 1;" "FAIL")
+
+# Masks, and plain wrong numbers.
+gb_cuda_planted_bug(router_forgets_half_the_warp plain router_test router router.cu
+  "__shfl_xor_sync(0xffffffffu, best, step)" "__shfl_xor_sync(0x0000ffffu, best, step)" "WRONG MASK")
+gb_cuda_planted_bug(router_breaks_ties_the_other_way plain router_test router router.cu
+  "other > best ? other : best" "other >> 32 > best >> 32 ? other : best" "FAIL")
+gb_cuda_planted_bug(combine_leaves_the_last_route_out plain dispatch_test combine combine.cu
+  "k < a.K; k++" "k + 1 < a.K; k++" "FAIL")

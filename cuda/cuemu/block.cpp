@@ -294,6 +294,8 @@ static void complete(Warp &warp, Meeting *meeting)
     *link = meeting->next;
     meeting->left = __builtin_popcount(meeting->arrived);
     Fiber *first = &fibers[(&warp - warps.data()) * kWarp];
+    if (meeting->together)
+        meeting->together(meeting);
     if (meeting->kind == kSyncWarp)
         merge_clocks(first, meeting->arrived);
     for (unsigned i = 0; i < kWarp; i++)
@@ -306,11 +308,11 @@ static uint32_t missing(const Warp &warp, const Meeting *meeting)
     return meeting->mask & warp.present & ~warp.exited & ~meeting->arrived;
 }
 
-static Meeting *open_meeting(Warp &warp, Kind kind, uint32_t mask, const void *where)
+static Meeting *open_meeting(Warp &warp, Kind kind, uint32_t mask, const void *where, void (*together)(Meeting *))
 {
     Meeting *meeting = free_meetings ? free_meetings : new Meeting;
     free_meetings = meeting == free_meetings ? meeting->next : nullptr;
-    *meeting = {mask, 0, 0, kind, where, {0}, warp.open};
+    *meeting = {mask, 0, 0, kind, where, together, {0}, warp.open};
     warp.open = meeting;
     return meeting;
 }
@@ -323,7 +325,7 @@ static Meeting *find_meeting(Warp &warp, uint32_t mask, unsigned lane)
     return nullptr;
 }
 
-Meeting *meet(Kind kind, uint32_t mask, uint64_t value, const void *where)
+Meeting *meet(Kind kind, uint32_t mask, uint64_t value, const void *where, void (*together)(Meeting *))
 {
     Fiber *f = me();
     Warp &warp = warps[f->warp];
@@ -333,7 +335,7 @@ Meeting *meet(Kind kind, uint32_t mask, uint64_t value, const void *where)
     }
     Meeting *meeting = find_meeting(warp, mask, f->lane);
     if (!meeting)
-        meeting = open_meeting(warp, kind, mask, where);
+        meeting = open_meeting(warp, kind, mask, where, together);
     else if (meeting->kind != kind)
         fault(where, "DIVERGENT WARP: lanes of one mask meet in another intrinsic at %s", place_of(meeting->where).c_str());
     meeting->arrived |= 1u << f->lane;

@@ -67,6 +67,7 @@ struct Meeting {
     uint32_t mask, arrived, left;
     int kind;
     const void *where;
+    void (*together)(Meeting *);
     uint64_t value[32];
     Meeting *next;
 };
@@ -74,13 +75,14 @@ struct Meeting {
 /* Kinds of warp intrinsics, for the check that all lanes of a mask met in the same one. */
 enum Kind {
     kSyncWarp, kShuffle, kShuffleXor, kShuffleDown, kShuffleUp, kBallot, kAll, kMatchAny, kReduceAdd, kReduceMax, kReduceMin,
-    kReduceAnd, kReduceOr, kReduceXor, kMma, kMmaDone, kLdMatrix
+    kReduceAnd, kReduceOr, kReduceXor, kMma, kLdMatrix
 };
 
 enum BarrierKind { kBarrier, kBarrierCount, kBarrierAnd, kBarrierOr };
 
 int barrier(BarrierKind kind, int value, const void *where);
-Meeting *meet(Kind kind, uint32_t mask, uint64_t value, const void *where);
+/* together runs once, on the last lane to come, while what the others brought still lies on their fibers. */
+Meeting *meet(Kind kind, uint32_t mask, uint64_t value, const void *where, void (*together)(Meeting *) = nullptr);
 void leave(Meeting *meeting);
 
 void *dynamic_shared();

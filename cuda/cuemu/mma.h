@@ -7,8 +7,10 @@
 
 namespace cuemu {
 
-struct MmaFragments {
-    uint32_t a[4], b[2];
+/* The fragments of one lane. */
+struct MmaLane {
+    const uint32_t *a, *b;
+    float *d;
 };
 
 CUEMU_PLAIN inline float half_of(uint32_t pair, unsigned high)
@@ -17,23 +19,40 @@ CUEMU_PLAIN inline float half_of(uint32_t pair, unsigned high)
 }
 
 /* All 32 lanes come together: tensor-core instructions know no smaller mask. */
-CUEMU_PLAIN inline Meeting *meet_warp(Kind kind, const void *lane_data, const void *where)
+CUEMU_PLAIN inline bool is_whole(const Meeting *meeting)
 {
-    Meeting *meeting = meet(kind, 0xffffffffu, uint64_t(reinterpret_cast<uintptr_t>(lane_data)), where);
-    if (meeting->arrived != 0xffffffffu)
-        fault(where, "PARTIAL WARP in a warp-wide instruction: lanes %#x took part", meeting->arrived);
-    return meeting;
+    if (meeting->arrived == 0xffffffffu)
+        return true;
+    fault(meeting->where, "PARTIAL WARP in a warp-wide instruction: lanes %#x took part", meeting->arrived);
+    return false;
 }
 
-CUEMU_PLAIN inline float mma_element(const Meeting *meeting, unsigned row, unsigned column, float sum)
+/* The last lane to come multiplies for all of them, k after k. */
+CUEMU_PLAIN inline void multiply_together(Meeting *meeting)
 {
-    for (unsigned k = 0; k < 16; k++) {
-        auto *a = reinterpret_cast<const MmaFragments *>(meeting->value[(row & 7) * 4 + (k & 7) / 2]);
-        auto *b = reinterpret_cast<const MmaFragments *>(meeting->value[column * 4 + (k & 7) / 2]);
-        if (a && b)
-            sum += half_of(a->a[row / 8 + k / 8 * 2], k & 1) * half_of(b->b[k / 8], k & 1);
+    float a[16][16], b[16][8], d[16][8];
+    if (!is_whole(meeting))
+        return;
+    auto at = [](unsigned lane, unsigned i) { return lane / 4 + i / 2 * 8; };
+    for (unsigned lane = 0; lane < 32; lane++) {
+        auto *mine = reinterpret_cast<const MmaLane *>(meeting->value[lane]);
+        unsigned group = lane / 4, pair = 2 * (lane % 4);
+        for (unsigned half = 0; half < 2; half++) {
+            for (unsigned i = 0; i < 4; i++)
+                a[group + i % 2 * 8][pair + i / 2 * 8 + half] = half_of(mine->a[i], half);
+            for (unsigned i = 0; i < 2; i++)
+                b[pair + i * 8 + half][group] = half_of(mine->b[i], half);
+        }
+        for (unsigned i = 0; i < 4; i++)
+            d[at(lane, i)][pair + i % 2] = mine->d[i];
     }
-    return sum;
+    for (unsigned row = 0; row < 16; row++)
+        for (unsigned k = 0; k < 16; k++)
+            for (unsigned column = 0; column < 8; column++)
+                d[row][column] += a[row][k] * b[k][column];
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned i = 0; i < 4; i++)
+            reinterpret_cast<const MmaLane *>(meeting->value[lane])->d[i] = d[at(lane, i)][2 * (lane % 4) + i % 2];
 }
 
 /* Reads lane i's row addresses of matrix m and gives the caller's register of it. */
@@ -44,8 +63,6 @@ CUEMU_PLAIN inline uint32_t matrix_pair(const Meeting *meeting, unsigned matrix,
     for (unsigned i = 0; i < 2; i++) {
         unsigned row = transposed ? 2 * place + i : group, column = transposed ? group : 2 * place + i;
         auto *from = reinterpret_cast<const uint16_t *>(meeting->value[matrix * 8 + row]);
-        if (!from)
-            continue;
         access(from + column, sizeof *from, Access::read, where);
         pair |= uint32_t(from[column]) << 16 * i;
     }
@@ -56,9 +73,10 @@ CUEMU_PLAIN inline void ldmatrix_x4(uint32_t (&r)[4], const void *row, bool tran
 {
     if (reinterpret_cast<uintptr_t>(row) % 16)
         fault(where, "MISALIGNED ldmatrix: row address %p is not a multiple of 16", row);
-    Meeting *meeting = meet_warp(kLdMatrix, row, where);
-    for (unsigned matrix = 0; matrix < 4; matrix++)
-        r[matrix] = matrix_pair(meeting, matrix, transposed, where);
+    Meeting *meeting = meet(kLdMatrix, 0xffffffffu, uint64_t(reinterpret_cast<uintptr_t>(row)), where);
+    if (is_whole(meeting))
+        for (unsigned matrix = 0; matrix < 4; matrix++)
+            r[matrix] = matrix_pair(meeting, matrix, transposed, where);
     leave(meeting);
 }
 
@@ -66,15 +84,8 @@ CUEMU_PLAIN inline void ldmatrix_x4(uint32_t (&r)[4], const void *row, bool tran
 
 CUEMU_CALL void gb_mma_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
-    cuemu::MmaFragments mine;
-    memcpy(mine.a, a, sizeof mine.a);
-    memcpy(mine.b, b, sizeof mine.b);
-    cuemu::Meeting *meeting = cuemu::meet_warp(cuemu::kMma, &mine, CUEMU_HERE);
-    unsigned group = cuemu::self->lane / 4, place = cuemu::self->lane % 4;
-    for (unsigned i = 0; i < 4; i++)
-        d[i] = cuemu::mma_element(meeting, group + i / 2 * 8, 2 * place + i % 2, d[i]);
-    cuemu::leave(meeting);
-    cuemu::leave(cuemu::meet_warp(cuemu::kMmaDone, nullptr, CUEMU_HERE));    /* until here the others read what lies on this fiber */
+    cuemu::MmaLane mine = {a, b, d};
+    cuemu::leave(cuemu::meet(cuemu::kMma, 0xffffffffu, uint64_t(reinterpret_cast<uintptr_t>(&mine)), CUEMU_HERE, cuemu::multiply_together));
 }
 
 CUEMU_CALL void gb_ldmatrix_x4(uint32_t (&r)[4], const void *row) { cuemu::ldmatrix_x4(r, row, false, CUEMU_HERE); }

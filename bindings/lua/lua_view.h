@@ -23,8 +23,8 @@ typedef struct gb_lua_frame {
 
 void gb_lua_frame_clear(gb_lua_frame *frame);
 
-/* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, engines = {column...}, request, queue,
-   window, window_scalars, ranks, ranks_scalars, out, out_scalars} with column = {name, unit, meaning, rows = the field that counts its rows}. */
+/* Pushes what the prelude builds the views from: {layout = text, sizes = {type = bytes}, views = {engines = {columns = {field...},
+   numbers = {field...}}, ...}} with field = {name, unit, meaning, rows, written}; rows counts a column. Made from core/flow/view.h. */
 void gb_lua_view_push(lua_State *L);
 
 #endif

@@ -113,13 +113,13 @@ local function proxy(index, newindex)
     return view
 end
 
--- A table of columns with a few scalars beside them: engines.kv_used_ratio[i], engines.n. writable: a set of columns; inner: other
--- views that are found in this one.
-local function table_view(view, columns, scalars, writable, inner)
+-- A table of columns with a few numbers beside them: engines.kv_used_ratio[i], engines.n. inner: other views that are found in it.
+local function table_view(view, inner)
+    local fields = host.views[view]
     local proxies, readers, names = {}, {}, {}
-    for _, column in ipairs(columns) do
+    for _, column in ipairs(fields.columns) do
         local name = column.name
-        local write = writable and writable[name] and accessor(WRITE, view, name, column.rows) or read_only(view .. "." .. name)
+        local write = column.written and accessor(WRITE, view, name, column.rows) or read_only(view .. "." .. name)
         proxies[name] = proxy(accessor(READ, view, name, column.rows), write)
         names[name] = true
     end
@@ -127,9 +127,9 @@ local function table_view(view, columns, scalars, writable, inner)
         proxies[name] = other
         names[name] = true
     end
-    for _, name in ipairs(scalars) do
-        readers[name] = accessor(SCALAR, view, name)
-        names[name] = true
+    for _, number in ipairs(fields.numbers) do
+        readers[number.name] = accessor(SCALAR, view, number.name)
+        names[number.name] = true
     end
     return proxy(function(_, key)
         local column = proxies[key]
@@ -141,9 +141,9 @@ local function table_view(view, columns, scalars, writable, inner)
 end
 
 -- One row of scalars: request.prompt_tokens.
-local function row_view(view, columns)
+local function row_view(view)
     local readers = {}
-    for _, column in ipairs(columns) do readers[column.name] = accessor(FIELD, view, column.name) end
+    for _, column in ipairs(host.views[view].numbers) do readers[column.name] = accessor(FIELD, view, column.name) end
     return proxy(function(_, key)
         local read = readers[key]
         if read then return read() end
@@ -343,17 +343,7 @@ local function check(policy)
         policy.export, policy.import, policy.params
 end
 
-local function names_of(columns)
-    local names = {}
-    for i, column in ipairs(columns) do names[i] = column.name end
-    return names
-end
+local window = table_view("window")
 
-local window = table_view("window", host.window, names_of(host.window_scalars))
-local rank_scalars = names_of(host.ranks_scalars)
-insert(rank_scalars, "n")
-
-return row_view("request", host.request), table_view("engines", host.engines, { "n", "next" }),
-    table_view("queue", host.queue, { "n", "engine" }, { key = true }), window,
-    table_view("ranks", host.ranks, rank_scalars, { score = true }, { window = window }),
-    table_view("out", host.out, names_of(host.out_scalars), { cost = true, load = true, expert_of_slot = true }), environment, check
+return row_view("request"), table_view("engines"), table_view("queue"), window, table_view("ranks", { window = window }), table_view("out"),
+    environment, check

@@ -7,6 +7,7 @@
 #include "bindings/rpc/params.h"
 #include "bindings/rpc/stream.h"
 #include "bindings/rpc/subscribe.h"
+#include "core/flow/view.h"
 
 /* --- types in words --- */
 
@@ -106,11 +107,34 @@ static json_t *limits_json(void)
     return limits;
 }
 
+static json_t *view_field_json(const gb_field *field)
+{
+    bool is_column = field->type == GB_FIELD_COLUMN;
+    json_t *object = json_pack("{s:s, s:s, s:s, s:b}", "type", is_column ? "column" : "number", "unit", field->unit, "doc", field->meaning,
+                               "read_only", !field->written);
+    if (is_column) json_object_set_new(object, "rows", json_string(field->rows));
+    if (is_column) json_object_set_new(object, "index", json_string(field->index));
+    return object;
+}
+
+/* What policies see: from the same table as their views. */
+static json_t *policy_views_json(void)
+{
+    json_t *views = json_object();
+    for (int v = 0; v < GB_VIEWS; v++) {
+        json_t *fields = json_object();
+        for (uint32_t i = 0; i < gb_views[v].n_fields; i++)
+            if (!gb_views[v].fields[i].hidden) json_object_set_new(fields, gb_views[v].fields[i].name, view_field_json(&gb_views[v].fields[i]));
+        json_object_set_new(views, gb_views[v].name, json_pack("{s:s, s:o}", "doc", gb_views[v].about, "fields", fields));
+    }
+    return views;
+}
+
 json_t *gb_rpc_describe(void)
 {
-    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:o, s:{s:s}}", "api_level", GB_RPC_API_LEVEL, "api_compatible",
+    return json_pack("{s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:{s:s}}", "api_level", GB_RPC_API_LEVEL, "api_compatible",
                      GB_RPC_API_COMPATIBLE, "methods", methods_json(), "events", notifications_json(), "errors", errors_json(),
-                     "limits", limits_json(), "ext_types", "1",
+                     "limits", limits_json(), "policy_views", policy_views_json(), "ext_types", "1",
                      "matrix: u8 dtype (0 u32, 1 u64, 2 f32, 3 f64), u8 ndim, u16 0, u32 dims[ndim], data; little-endian");
 }
 

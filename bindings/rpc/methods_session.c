@@ -101,6 +101,8 @@ static const gb_rpc_field api_info_result[] = {
     {.name = "events", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .doc = "{doc, params} of each notification"},
     {.name = "errors", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .doc = "{code, doc} of each error"},
     {.name = "limits", .type = GB_RPC_INT, .shape = GB_RPC_BY_NAME, .doc = "every limit"},
+    {.name = "policy_views", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME,
+     .doc = "{doc, fields} of each table that policies see; a field is {type, unit, doc, read_only, rows?, index?}"},
     {.name = "ext_types", .type = GB_RPC_STRING, .shape = GB_RPC_BY_NAME, .doc = "layout of each extension type"},
     {0},
 };

@@ -1,10 +1,13 @@
 /* The columns a policy sees: the only source of their names, units and meaning. The C layout (table.h), the FFI text for
    Lua, the documentation and the api_info answer are made from these lists. Every column is an array of double, so that
-   Lua sees one element type; counts stay exact up to 2^53. Add a column at the end of its list. X(name, unit, meaning). */
+   Lua sees one element type; counts stay exact up to 2^53. Add a column at the end of its list. X(name, unit, meaning); in lists with W, that is for what a hook writes. */
 #ifndef GB_FLOW_COLUMNS_H
 #define GB_FLOW_COLUMNS_H
 
 /* One row per engine: its latest trace. Read-only. */
+#define GB_ENGINE_COUNTS(X) \
+    X(n, "engines", "engines") \
+    X(next, "engine", "the engine whose turn it is in rotating order")
 #define GB_ENGINE_COLUMNS(X) \
     X(running_prefill_tokens, "tokens", "unfinished prompt tokens of running requests") \
     X(waiting_prefill_tokens, "tokens", "prompt tokens of waiting requests, cached or not") \
@@ -33,7 +36,10 @@
     X(deadline_ns, "ns", "time left to its deadline; inf = none")
 
 /* One row per waiting request of one engine. Read-only, but for `key`, which order_queue fills: lower is served first. */
-#define GB_QUEUE_COLUMNS(X) \
+#define GB_QUEUE_COUNTS(X) \
+    X(n, "requests", "waiting requests of the engine") \
+    X(engine, "engine", "the engine whose queue it is")
+#define GB_QUEUE_COLUMNS_OF(X, W) \
     X(prefill_tokens, "tokens", "tokens before the first new token, cached or not") \
     X(prompt_tokens, "tokens", "length of the prompt") \
     X(generated_tokens, "tokens", "tokens generated before a preemption") \
@@ -43,8 +49,9 @@
     X(deadline_ns, "ns", "time left to its deadline; inf = none") \
     X(preemptions, "count", "how often it was preempted") \
     X(promoted, "0 or 1", "1 when it waited longer than the aging threshold and precedes all unpromoted requests") \
-    X(key, "any", "written by order_queue; lower is served first") \
+    W(key, "any", "written by order_queue; lower is served first") \
     X(cached_tokens, "tokens", "leading tokens of the request that are in the engine's prefix cache and need not be computed")
+#define GB_QUEUE_COLUMNS(X) GB_QUEUE_COLUMNS_OF(X, X)
 
 /* A profiling window: the closed one for on_window, what to expect of the next one for placement hooks. Scalars, and columns of three
    lengths. Read-only. */
@@ -70,14 +77,16 @@
 
 /* The ranks while experts are placed one after the other, hottest first, as they look to the expert that score_expert decides about. One
    row per rank. Read-only, but for `score`, which score_expert fills: the free rank of the lowest takes the expert. */
+#define GB_RANK_COUNTS(X) X(n, "ranks", "ranks")
 #define GB_RANK_SCALARS(X) \
     X(expert_load, "mean experts", "tokens of the expert over those of a mean expert of its layer") \
     X(home, "rank", "the rank that holds the expert now")
-#define GB_RANK_COLUMNS(X) \
+#define GB_RANK_COLUMNS_OF(X, W) \
     X(load, "mean experts", "load of the experts that are placed on the rank so far") \
     X(free, "slots", "experts that still fit on the rank") \
     X(traffic, "mean experts", "the expert's tokens times what they cost on the rank, over the tokens of a mean expert") \
-    X(score, "any", "written by score_expert; the lowest takes the expert")
+    W(score, "any", "written by score_expert; the lowest takes the expert")
+#define GB_RANK_COLUMNS(X) GB_RANK_COLUMNS_OF(X, X)
 
 /* What placement_cost fills for one layer; all of it can be written, and read back: numbers for the search, or whole slots. */
 #define GB_COST_SCALARS(X) \

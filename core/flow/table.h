@@ -1,4 +1,5 @@
-/* The live tables behind the columns. The serving core owns them at fixed addresses for its whole life and keeps them
+/* The structs are made from core/flow/columns.h; core/flow/view.h describes them to whom cannot see C.
+   The live tables behind the columns. The serving core owns them at fixed addresses for its whole life and keeps them
    current; built-in policies read them in C and the Lua host reads the same memory through checked views. */
 #ifndef GB_FLOW_TABLE_H
 #define GB_FLOW_TABLE_H
@@ -8,12 +9,12 @@
 #include "core/base/arena.h"
 #include "core/flow/columns.h"
 
+#define GB_COLUMN_COUNT(name, unit, meaning) uint32_t name;
 #define GB_COLUMN_POINTER(name, unit, meaning) double *name;
 #define GB_COLUMN_SCALAR(name, unit, meaning) double name;
 
 typedef struct gb_engine_table {
-    uint32_t n;       /* engines */
-    uint32_t next;    /* the engine that ordered (rotating) dispatch would take now */
+    GB_ENGINE_COUNTS(GB_COLUMN_COUNT)
     GB_ENGINE_COLUMNS(GB_COLUMN_POINTER)    /* [n] each */
 } gb_engine_table;
 
@@ -22,9 +23,8 @@ typedef struct gb_request_row {
 } gb_request_row;
 
 typedef struct gb_queue_table {
-    uint32_t n;          /* waiting requests of the engine being ordered */
-    uint32_t capacity;
-    uint32_t engine;
+    GB_QUEUE_COUNTS(GB_COLUMN_COUNT)
+    uint32_t capacity;    /* policies do not see it */
     GB_QUEUE_COLUMNS(GB_COLUMN_POINTER)    /* [capacity] each */
 } gb_queue_table;
 
@@ -38,7 +38,7 @@ typedef struct gb_window_table {
 
 /* What score_expert reads and fills. */
 typedef struct gb_rank_table {
-    uint32_t n;    /* ranks */
+    GB_RANK_COUNTS(GB_COLUMN_COUNT)
     GB_RANK_SCALARS(GB_COLUMN_SCALAR)
     GB_RANK_COLUMNS(GB_COLUMN_POINTER)    /* [n] each; traffic is NULL where the caller has none */
 } gb_rank_table;

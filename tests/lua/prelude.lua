@@ -12,10 +12,10 @@ local prelude = {}
 
 -- The columns of one list in core/flow/columns.h: {name, unit, meaning} each. kind: COLUMNS or SCALARS.
 function prelude.columns(list, kind)
-    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_" .. (kind or "COLUMNS") .. "%(X%)(.-)\n[\n#]")
+    local text = read("core/flow/columns.h"):match("#define GB_" .. list .. "_" .. (kind or "COLUMNS") .. "[_OF]*%(X[, W]*%)(.-)\n[\n#]")
     local columns = {}
-    for name, unit, meaning in text:gmatch('X%(([%w_]+), "(.-)", "(.-)"%)') do
-        columns[#columns + 1] = { name = name, unit = unit, meaning = meaning }
+    for name, unit, meaning in text:gmatch('[XW]%(([%w_]+), "(.-)", "(.-)"%)') do
+        columns[#columns + 1] = { name = name, unit = unit, meaning = meaning, written = name == "key" }
     end
     return columns
 end
@@ -45,7 +45,7 @@ end
 function prelude.open()
     local layout = "typedef struct { int32_t n, next; " .. declare(ENGINES, "double *") .. " } gb_engine_table;"
         .. "typedef struct { " .. declare(REQUEST, "double ") .. " } gb_request_row;"
-        .. "typedef struct { int32_t n, capacity, engine; " .. declare(QUEUE, "double *") .. " } gb_queue_table;"
+        .. "typedef struct { int32_t n, engine, capacity; " .. declare(QUEUE, "double *") .. " } gb_queue_table;"
         .. "typedef struct { const gb_engine_table *engines; const gb_request_row *request; gb_queue_table *queue;"
         .. "struct { double n, id; double *tokens; } *window; struct { int32_t n; double home; double *score; } *ranks;"
         .. "struct { double n; double *cost; } *out; double now_ns, pcalls; }"
@@ -57,8 +57,12 @@ function prelude.open()
     local host = {
         layout = "", getinfo = debug.getinfo, sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
         frame = ffi.cast("void *", frame), rng = ffi.cast("void *", nil), uniform = ffi.cast("void *", nil),
-        engines = ENGINES, request = REQUEST, queue = QUEUE, window = { { name = "tokens" } }, window_scalars = WINDOW_SCALARS,
-        ranks = { { name = "score" } }, ranks_scalars = RANK_SCALARS, out = { { name = "cost" } }, out_scalars = COST_SCALARS,
+        views = {
+            engines = { columns = ENGINES, numbers = prelude.columns("ENGINE", "COUNTS") }, request = { numbers = REQUEST },
+            queue = { columns = QUEUE, numbers = prelude.columns("QUEUE", "COUNTS") },
+            window = { columns = { { name = "tokens" } }, numbers = WINDOW_SCALARS },
+            ranks = { columns = { { name = "score" } }, numbers = RANK_SCALARS }, out = { columns = { { name = "cost" } }, numbers = COST_SCALARS },
+        },
     }
     local kept = { fill(engines, ENGINES, { {}, {} }), fill(queue, QUEUE, { {}, {} }), engines, queue, request, frame }
     local request_view, engine_view, queue_view, _, _, _, environment, check = assert(loadfile("bindings/lua/prelude.lua"))(host)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "bindings/rpc/stream.h"
+#include "core/flow/view.h"
 #include "tests/check.h"
 #include "tests/rpc/fixture.h"
 
@@ -110,6 +111,29 @@ static void types_are_said_with_their_range(void)
     }
 }
 
-TESTS(TEST(docs_rpc_md_is_what_the_method_table_says), TEST(api_info_over_the_wire_is_the_offline_json),
+static void api_info_has_every_column_that_policies_see(void)
+{
+    json_t *tree = gb_rpc_describe();
+    const json_t *views = json_object_get(tree, "policy_views");
+    CHECK_EQ(json_object_size(views), GB_VIEWS);
+    for (int v = 0; v < GB_VIEWS; v++) {
+        const json_t *fields = json_object_get(json_object_get(views, gb_views[v].name), "fields");
+        size_t n = 0;
+        for (uint32_t i = 0; i < gb_views[v].n_fields; i++) {
+            const gb_field *field = &gb_views[v].fields[i];
+            const json_t *said = json_object_get(fields, field->name);
+            CHECK_EQ(said == NULL, field->hidden);
+            if (!said) continue;
+            CHECK_STR(json_text(said, "unit"), field->unit);
+            CHECK_EQ(json_is_true(json_object_get(said, "read_only")), !field->written);
+            CHECK_EQ(json_object_get(said, "rows") != NULL, field->type == GB_FIELD_COLUMN);
+            n++;
+        }
+        CHECK_EQ(json_object_size(fields), n);
+    }
+    json_decref(tree);
+}
+
+TESTS(TEST(api_info_has_every_column_that_policies_see), TEST(docs_rpc_md_is_what_the_method_table_says), TEST(api_info_over_the_wire_is_the_offline_json),
       TEST(api_info_has_every_method_with_every_parameter), TEST(the_promised_methods_exist), TEST(every_field_has_a_sentence),
       TEST(types_are_said_with_their_range))

@@ -45,20 +45,24 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_place_flags, near, FLOAT, "0.2", 0, 1, "X", "gen: link cost inside a node, with --ranks-per-node"),
     GB_FLAG(gb_place_flags, expert_bytes, INT, "9437184", 1, 1e15, "BYTES", "gen: weights of one expert of one layer"),
     GB_FLAG(gb_place_flags, seed, INT, "1", 0, 9223372036854775807.0, "N", "gen: the same seed gives the same windows"),
+    GB_REMOTE_FLAGS(gb_place_flags),
 };
 
 static const struct verb {
     const char *name;
     uint32_t n_words;    /* itself and its files */
     bool reads;          /* the first file is a dump */
+    bool calls;          /* a running server */
     int (*run)(gb_place_session *session, gb_error *err);
 } verbs[] = {
-    {"gen", 2, false, gb_place_gen},
-    {"show", 2, true, gb_place_show},
-    {"solve", 2, true, gb_place_solve},
-    {"compare", 2, true, gb_place_compare},
-    {"calibrate", 2, true, gb_place_calibrate},
-    {"picture", 3, true, gb_place_picture},
+    {"gen", 2, false, false, gb_place_gen},
+    {"show", 2, true, false, gb_place_show},
+    {"solve", 2, true, false, gb_place_solve},
+    {"compare", 2, true, false, gb_place_compare},
+    {"calibrate", 2, true, false, gb_place_calibrate},
+    {"picture", 3, true, false, gb_place_picture},
+    {"dump", 2, false, true, gb_place_dump},
+    {"load", 2, true, true, gb_place_load},
 };
 
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
@@ -76,7 +80,7 @@ static const struct verb *find_verb(const gb_args *args, gb_error *err)
     }
     const char *found = args->n_words ? gb_nearest_found(&nearest) : NULL;
     if (found) gb_fail(err, GB_EINVAL, "gimbal place has no verb \"%s\"; did you mean %s?", args->words[0], found);
-    else gb_fail(err, GB_EINVAL, "gimbal place needs a verb: gen FILE, show FILE, solve FILE, compare FILE, calibrate FILE or picture FILE SVG");
+    else gb_fail(err, GB_EINVAL, "gimbal place needs a verb: gen FILE, show FILE, solve FILE, compare FILE, calibrate FILE, picture FILE SVG, dump FILE or load FILE");
     return NULL;
 }
 
@@ -150,13 +154,15 @@ static int run(const gb_args *args)
     gb_arena_init(&session.arena);
     int rc = verb->reads ? gb_place_file_read(&session.dump, &session.arena, args->words[1], &err) : GB_OK;
     if (rc == GB_OK && verb->reads) rc = set_up(&session, &err);
+    bool called = rc == GB_OK && verb->calls;
     if (rc == GB_OK) rc = verb->run(&session, &err);
     gb_place_script_close(&session.script);
     gb_arena_deinit(&session.arena);
-    return rc == GB_OK ? GB_EXIT_OK : gb_command_failed(rc, &err);
+    if (rc == GB_OK) return GB_EXIT_OK;
+    return called ? gb_remote_failed(rc, &err) : gb_command_failed(rc, &err);
 }
 
 const gb_command gb_command_place = {
-    .name = "place", .arguments = "VERB FILE", .summary = "expert placement on dumped windows: gen, show, solve, compare, calibrate, picture",
+    .name = "place", .arguments = "VERB FILE", .summary = "expert placement on dumped windows: gen, show, solve, compare, calibrate, picture; to and from a server: dump, load",
     .flags = flags, .n_flags = sizeof flags / sizeof *flags, .values_bytes = sizeof(gb_place_flags), .max_words = 3, .run = run,
 };

@@ -5,6 +5,7 @@
 #include "bindings/cli/command.h"
 #include "bindings/cli/place_script.h"
 #include "bindings/cli/placer.h"
+#include "bindings/cli/remote.h"
 
 typedef struct gb_place_flags {
     /* what to decide by */
@@ -18,6 +19,7 @@ typedef struct gb_place_flags {
     /* what to generate */
     int64_t layers, sources, experts, ranks, spare, top_k, windows, pairs, ranks_per_node, expert_bytes, seed;
     double sigma, block, drift, near;
+    gb_remote_flags remote;    /* dump, load */
 } gb_place_flags;
 
 /* A dump, opened, with a placer set up by the flags. */
@@ -38,6 +40,8 @@ int gb_place_show(gb_place_session *session, gb_error *err);
 int gb_place_solve(gb_place_session *session, gb_error *err);
 int gb_place_compare(gb_place_session *session, gb_error *err);
 int gb_place_calibrate(gb_place_session *session, gb_error *err);
+int gb_place_dump(gb_place_session *session, gb_error *err);
+int gb_place_load(gb_place_session *session, gb_error *err);
 int gb_place_picture(gb_place_session *session, gb_error *err);
 
 /* Runs a policy through all windows of the dump, from the dump's placement: decide on one window, look at the next. */

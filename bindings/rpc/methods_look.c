@@ -131,6 +131,9 @@ void gb_rpc_pack_stats(gb_rpc_service *service, gb_pack *out)
 #undef X
     uint64_t faults = pack_hooks(gb_pack_key(&map, "hooks"), &stats);
     gb_pack_key_uint(&map, "policy_faults", faults);
+    const gb_planner *planner = gb_server_planner(service->instance->server);
+    gb_pack_key_float(&map, "expert_variation", planner ? gb_estimate_variation(&planner->estimate) : 0);
+    gb_pack_key_float(&map, "expert_persistence", planner ? gb_estimate_persistence(&planner->estimate) : 0);
     gb_pack_key_bool(&map, "draining", gb_server_draining(service->instance->server));
     gb_pack_key_uint(&map, "connections", service->n_conns);
     gb_pack_end(&map);
@@ -155,6 +158,8 @@ static const gb_rpc_field server_stats_result[] = {
 #undef X
     {.name = "hooks", .type = GB_RPC_MAP, .shape = GB_RPC_BY_NAME, .fields = hook_stats_fields, .doc = "by hook"},
     {.name = "policy_faults", .type = GB_RPC_INT, .doc = "faults of all hooks"},
+    {.name = "expert_variation", .type = GB_RPC_FLOAT, .doc = "mean over layers of expert_matrix.variation"},
+    {.name = "expert_persistence", .type = GB_RPC_FLOAT, .doc = "mean over layers of expert_matrix.persistence"},
     {.name = "draining", .type = GB_RPC_BOOL, .doc = "no new requests are taken"},
     {.name = "connections", .type = GB_RPC_INT, .doc = "open now"},
     {0},
@@ -292,12 +297,14 @@ typedef struct view {
     uint64_t id;
     bool running;
     gb_time from, to;
+    uint32_t rounds;
 } view;
 
 static view view_of(const gb_server *server, bool running)
 {
     view v = {.running = running};
     v.counts = gb_server_window(server, running, &v.id, &v.from, &v.to);
+    v.rounds = gb_server_window_rounds(server, running);
     return v;
 }
 
@@ -308,7 +315,14 @@ static view default_view(const gb_server *server)
     return closed.id ? closed : view_of(server, true);
 }
 
-static int pack_view(gb_pack *out, const view *v, uint32_t first, uint32_t layers)
+static void pack_estimate(gb_pack_list *map, const gb_planner *planner, uint32_t first, uint32_t layers)
+{
+    if (!planner) return;
+    gb_pack_matrix(gb_pack_key(map, "variation"), GB_MATRIX_F64, 1, (uint32_t[]){layers}, planner->estimate.variation + first);
+    gb_pack_matrix(gb_pack_key(map, "persistence"), GB_MATRIX_F64, 1, (uint32_t[]){layers}, planner->estimate.persistence + first);
+}
+
+static int pack_view(gb_pack *out, const view *v, const gb_planner *planner, uint32_t first, uint32_t layers)
 {
     gb_matrix a = {.layers = layers,
                    .sources = v->counts->sources,
@@ -320,8 +334,10 @@ static int pack_view(gb_pack *out, const view *v, uint32_t first, uint32_t layer
     gb_pack_list map = gb_pack_begin_map(out);
     pack_counts(gb_pack_key(&map, "A"), a.counts, 3, (uint32_t[]){layers, a.sources, a.experts});
     pack_counts(gb_pack_key(&map, "B"), b, 2, (uint32_t[]){layers, a.experts});
+    pack_estimate(&map, planner, first, layers);
     gb_pack_key_uint(&map, "first_layer", first);
     gb_pack_key_uint(&map, "window_id", v->id);
+    gb_pack_key_uint(&map, "rounds", v->rounds);
     gb_pack_key_bool(&map, "running", v->running);
     gb_pack_key_float(&map, "t0_ms", gb_to_ms(v->from));
     gb_pack_key_float(&map, "t1_ms", gb_to_ms(v->to));
@@ -333,7 +349,7 @@ static int pack_view(gb_pack *out, const view *v, uint32_t first, uint32_t layer
 void gb_rpc_pack_experts(gb_rpc_service *service, gb_pack *out)
 {
     view v = default_view(service->instance->server);
-    pack_view(out, &v, 0, v.counts->layers);
+    pack_view(out, &v, gb_server_planner(service->instance->server), 0, v.counts->layers);
 }
 
 static gb_rpc_outcome find_view(gb_rpc_call *call, view *v)
@@ -359,7 +375,7 @@ static gb_rpc_outcome run_expert_matrix(gb_rpc_call *call)
     if (layer >= (int64_t)v.counts->layers)
         return gb_rpc_fail(call, GB_RPC_INVALID_PARAMS, "layer", "layer is %lld, but MoE layers are 0..%u", (long long)layer,
                            v.counts->layers - 1);
-    int status = pack_view(call->out, &v, layer < 0 ? 0 : (uint32_t)layer, layer < 0 ? v.counts->layers : 1);
+    int status = pack_view(call->out, &v, gb_server_planner(call->service->instance->server), layer < 0 ? 0 : (uint32_t)layer, layer < 0 ? v.counts->layers : 1);
     return status == GB_OK ? GB_RPC_REPLIED : gb_rpc_fail_status(call, status, NULL);
 }
 
@@ -373,8 +389,13 @@ static const gb_rpc_field expert_matrix_params[] = {
 static const gb_rpc_field expert_matrix_result[] = {
     {.name = "A", .type = GB_RPC_MATRIX, .doc = "[layer, source, expert] tokens routed"},
     {.name = "B", .type = GB_RPC_MATRIX, .doc = "[layer, expert] sum of A over sources"},
+    {.name = "variation", .type = GB_RPC_MATRIX, .optional = true,
+     .doc = "[layer] total variation between engines in the latest closed window: 0 = all alike, 1 = nothing in common"},
+    {.name = "persistence", .type = GB_RPC_MATRIX, .optional = true,
+     .doc = "[layer] how much of the difference between engines lasts from window to window: 0 = noise, 1 = all of it"},
     {.name = "first_layer", .type = GB_RPC_INT, .doc = "MoE layer of the first row"},
     {.name = "window_id", .type = GB_RPC_INT, .doc = "grows by one with each window"},
+    {.name = "rounds", .type = GB_RPC_INT, .doc = "counted so far"},
     {.name = "running", .type = GB_RPC_BOOL, .doc = "whether it is still being counted"},
     {.name = "t0_ms", .type = GB_RPC_FLOAT, .doc = "its first round began, on the clock of ping"},
     {.name = "t1_ms", .type = GB_RPC_FLOAT, .doc = "its latest round ended"},
@@ -390,6 +411,7 @@ void gb_rpc_pack_placement(gb_rpc_service *service, gb_pack *out)
     gb_pack_key_uint(&map, "version", p->version);
     gb_pack_key_uint(&map, "ranks", p->ranks);
     gb_pack_key_uint(&map, "slots_per_rank", p->slots_per_rank);
+    gb_pack_key_uint(&map, "expert_bytes", gb_server_options_get(service->instance->server)->placement.solve.expert_bytes);
     gb_pack_matrix(gb_pack_key(&map, "slots"), GB_MATRIX_U32, 3, (uint32_t[]){p->layers, p->ranks, p->slots_per_rank},
                    p->expert_of_slot);
     gb_pack_matrix(gb_pack_key(&map, "route"), GB_MATRIX_U32, 3, (uint32_t[]){p->layers, p->sources, p->experts}, p->route);
@@ -416,6 +438,7 @@ static const gb_rpc_field placement_get_result[] = {
     {.name = "version", .type = GB_RPC_INT, .doc = "grows with each change"},
     {.name = "ranks", .type = GB_RPC_INT, .doc = "how many"},
     {.name = "slots_per_rank", .type = GB_RPC_INT, .doc = "places for one expert of a layer on a rank"},
+    {.name = "expert_bytes", .type = GB_RPC_INT, .doc = "weights of one expert of one layer"},
     {.name = "slots", .type = GB_RPC_MATRIX, .doc = "[layer, rank, slot] expert, or 4294967295 for an empty slot"},
     {.name = "route", .type = GB_RPC_MATRIX,
      .doc = "[layer, source, expert] slot (rank * slots_per_rank + place) that serves the source"},

@@ -31,7 +31,7 @@ struct gb_server {
     gb_stream_shared shared;
     gb_batch_limits limits;
 
-    gb_placement placement, forced;      /* forced: scratch */
+    gb_placement placement, forced;      /* forced: scratch for what comes from elsewhere */
     gb_migrate migrate;
     gb_rng migrate_rng;
     uint64_t forced_round;               /* of the latest forced migration */

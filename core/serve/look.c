@@ -20,6 +20,8 @@ const gb_matrix *gb_server_window(const gb_server *s, bool running, uint64_t *wi
     return &window->counts;
 }
 
+uint32_t gb_server_window_rounds(const gb_server *s, bool running) { return (running ? &s->windows.running : &s->windows.closed)->rounds; }
+
 const gb_planner *gb_server_planner(const gb_server *s) { return s->options.moe_layers ? &s->planner : NULL; }
 
 static void sum_engines(const gb_server *s, gb_server_stats *stats)

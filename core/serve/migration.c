@@ -3,6 +3,7 @@
 
 #include "core/base/assert.h"
 #include "core/base/log.h"
+#include "core/moe/route.h"
 #include "core/moe/trade.h"
 #include "core/serve/internal.h"
 
@@ -13,6 +14,33 @@ int gb_server_migrate(gb_server *s, const gb_placement *to, const gb_plan *plan,
     gb_server_advance(s, now);
     if (s->draining) return gb_fail(err, GB_EDRAINING, "the server is draining: experts stay where they are");
     return gb_migrate_start(&s->migrate, to, plan, now, err);
+}
+
+static int take_slots(gb_placement *p, uint32_t layer, const int32_t *experts, gb_error *err)
+{
+    uint32_t n = gb_placement_slots(p);
+    bool lives[GB_EXPERTS_MAX] = {false};
+    for (uint32_t i = 0; i < n; i++) {
+        if (experts[i] < -1 || experts[i] >= (int32_t)p->experts)
+            return gb_fail(err, GB_EINVAL, "placement: layer %u slot %u holds expert %d, but experts are 0..%u", layer, i, experts[i], p->experts - 1);
+        if (experts[i] >= 0) lives[experts[i]] = true;
+        gb_placement_layer_slots(p, layer)[i] = experts[i];
+    }
+    for (uint32_t e = 0; e < p->experts; e++)
+        if (!lives[e]) return gb_fail(err, GB_EINVAL, "placement: expert %u of layer %u lives on no rank", e, layer);
+    return GB_OK;
+}
+
+int gb_server_set_placement(gb_server *s, const int32_t *expert_of_slot, gb_time now, gb_error *err)
+{
+    gb_placement *to = &s->forced;
+    if (s->options.moe_layers == 0) return gb_fail(err, GB_EUNSUPPORTED, "this model has no experts");
+    for (uint32_t l = 0; l < to->layers; l++) {
+        int rc = take_slots(to, l, expert_of_slot + (size_t)l * gb_placement_slots(to), err);
+        if (rc) return rc;
+        gb_route_nearest(to, l, &s->planner.links);
+    }
+    return gb_server_migrate(s, to, NULL, now, err);
 }
 
 void gb_server_cancel_migration(gb_server *s) { gb_migrate_cancel(&s->migrate); }

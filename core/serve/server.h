@@ -92,6 +92,8 @@ void gb_server_count_placement(gb_server *server, gb_hook hook, int answer);
 /* Begins to move experts, until the placement in use is `to` (copied). plan says in which steps, best first; NULL: in any order.
    GB_EFULL while a migration is running, GB_EDRAINING; GB_EINVAL for a placement that is not valid or where the plan does not lead. */
 int  gb_server_migrate(gb_server *server, const gb_placement *to, const gb_plan *plan, gb_time now, gb_error *err);
+/* The same for slots [layers][ranks * slots_per_rank], expert or -1; every source is served by the nearest copy. */
+int  gb_server_set_placement(gb_server *server, const int32_t *expert_of_slot, gb_time now, gb_error *err);
 /* Places experts anew when enough windows have closed, and begins the migration; false when it is not time, nothing is worth a move,
    another migration is running, an engine is down or the server drains. Takes up to milliseconds: best called while a round runs. */
 bool gb_server_rearrange(gb_server *server, gb_time now);
@@ -162,6 +164,7 @@ const gb_placement    *gb_server_placement(const gb_server *server);
 /* Counts of the running window or of the latest closed one (window_id 0: none yet), with its bounds: first round handed out,
    last round back. */
 const gb_matrix       *gb_server_window(const gb_server *server, bool running, uint64_t *window_id, gb_time *from, gb_time *to);
+uint32_t               gb_server_window_rounds(const gb_server *server, bool running);
 /* Estimates from all windows, and what was decided on them; NULL for a model without experts. */
 const gb_planner      *gb_server_planner(const gb_server *server);
 void                   gb_server_stats_get(const gb_server *server, gb_server_stats *stats);

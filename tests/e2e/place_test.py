@@ -11,7 +11,7 @@ import unittest
 import xml.etree.ElementTree as tree
 import zlib
 
-from harness import ROOT, gimbal, main
+from harness import ROOT, Server, gimbal, main
 
 SMALL = ["--layers", 4, "--experts", 32, "--top-k", 4, "--windows", 4]
 LINKS_AT = 56    # of a dump of SMALL: links of 2 sources and 4 ranks, slots of 4 layers and 32 experts, the head of the first window
@@ -49,6 +49,31 @@ class Place(unittest.TestCase):
         struct.pack_into(form, data, at, value)
         data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
         return bytes(data)
+
+    def test_windows_come_out_of_a_server_and_placements_go_into_it(self):
+        with Server("-dp", "2", "-ep", "4", "--window-rounds", "4", "--rearrange-every", "0", "--rank-memory", "private") as server:
+            at = ("--socket", server.socket)
+            for i in range(4):
+                server.rpc("generate", {"prompt": f"Tell me {i} stories", "sampling": {"max_tokens": 12, "ignore_eos": True}})
+            self.good("dump", self.dump, *at)
+            (matrix,) = server.rpc("expert_matrix")
+            row = json.loads(self.good("show", self.dump, "--json"))[0]
+            self.assertEqual(row["assignments"], sum(map(sum, matrix["B"])))
+            better = self.directory / "better"
+            self.good("solve", self.dump, "--raw", "--weights", "balanced", "--output", better)
+            moves = int(self.good("load", better, *at).split()[0])
+            self.assertGreater(moves, 0)
+            for i in range(8):
+                server.rpc("generate", {"prompt": f"And {i} more", "sampling": {"max_tokens": 12, "ignore_eos": True}})
+            (stats,) = server.rpc("server_stats")
+            self.assertEqual((stats["migrations_done"], stats["experts_moved"]), (1, moves))
+            self.assertGreater(stats["bytes_moved"], 0)
+            self.good("dump", self.dump, *at)
+            slots = slice(SLOTS_AT, SLOTS_AT + 4 * 32 * 4)
+            self.assertEqual(self.dump.read_bytes()[slots], better.read_bytes()[slots])
+            self.refused(["load", self.gen("--layers", 4, "--experts", 16, "--top-k", 4, name="other"), *at], 1, "slots has 64 entries")
+            self.refused(["load", self.dump, "--socket", self.directory / "nobody"], 69, "nobody")
+            server.stop()
 
     def test_the_same_seed_gives_the_same_file(self):
         one, two, three = self.gen(*SMALL), self.gen(*SMALL, name="two"), self.gen(*SMALL, "--seed", 2, name="three")

@@ -281,17 +281,39 @@ static int open_round(opening *o, gb_error *err)
 
 static int ask_policies(void *self, gb_rearrangement *r, gb_time now) { return gb_lua_host_place(self, r, now); }
 
+static bool is_default(const gb_options *options, const char *key)
+{
+    return strcmp(options->sources[gb_options_find(key) - gb_option_rows], "default") == 0;
+}
+
+/* --policy took the hook, and nobody asked for another one in its place. */
+static bool is_taken(const opening *o, gb_hook hook, const char *key)
+{
+    const gb_options *opt = o->options;
+    if (!*opt->policy || !is_default(opt, key)) return false;
+    return strcmp(opt->policy, "builtin") == 0 || gb_lua_host_active(o->instance->policies, hook);
+}
+
+static int use_placement(const opening *o, gb_error *err)
+{
+    if (is_taken(o, GB_HOOK_SCORE, "policy_place") || is_taken(o, GB_HOOK_COST, "policy_place")) return GB_OK;
+    return gb_lua_host_use_placement(o->instance->policies, o->options->policy_place, err);
+}
+
 static int open_policies(opening *o, gb_error *err)
 {
+    static const char *const keys[GB_HOOKS] = {[GB_HOOK_SELECT] = "policy_select", [GB_HOOK_ORDER] = "policy_order"};
     gb_instance *instance = o->instance;
     const gb_options *opt = o->options;
     const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
     int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
     if (!status && *opt->policy_store) status = gb_lua_host_open_store(instance->policies, opt->policy_store, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
+    if (!status && *opt->policy) status = gb_lua_host_use(instance->policies, NULL, opt->policy, err);
     for (int hook = 0; !status && hook < GB_HOOKS; hook++)
-        if (names[hook]) status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
-    if (!status) status = gb_lua_host_use_placement(instance->policies, opt->policy_place, err);
+        if (names[hook] && !is_taken(o, (gb_hook)hook, keys[hook]))
+            status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
+    if (!status) status = use_placement(o, err);
     if (!status && *opt->policy_store) gb_lua_host_restore(instance->policies);
     if (!status && instance->config.moe_layers) gb_server_set_planner(instance->server, ask_policies, instance->policies);
     return status;

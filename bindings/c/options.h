@@ -53,6 +53,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("scheduling", force_migration_every, INT, "0", 0, 1000000, "N", \
       "rounds between moves of random experts in every layer, to try migration out (default: never)") \
     X("scheduling", seed, INT, "0", 0, 9223372036854775807, "N", "seed for requests without their own") \
+    X("policies", policy, STRING, "", 0, 0, "NAME", \
+      "one policy for all that it can decide, before the defaults of the next options: a shipped name or a .lua file") \
     X("policies", policy_select, STRING, "gimbal", 0, 0, "NAME", "policy for select_engine: a shipped name or a .lua file") \
     X("policies", policy_order, STRING, "gimbal", 0, 0, "NAME", "policy for order_queue: a shipped name or a .lua file") \
     X("policies", policy_place, STRING, "builtin", 0, 0, "NAME", \

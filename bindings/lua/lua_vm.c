@@ -179,6 +179,15 @@ static void take_log_line(gb_lua_vm *vm, const char *line)
     gb_log(GB_LOG_INFO, "policy %s: %s", vm->label, clean);
 }
 
+/* The text of a shipped policy, or nil. */
+static int host_shipped(lua_State *L)
+{
+    const gb_embedded_file *file = gb_embedded_find(lua_pushfstring(L, "lua/policies/%s.lua", luaL_checkstring(L, 1)));
+    if (file) lua_pushlstring(L, file->data, file->bytes);
+    else lua_pushnil(L);
+    return 1;
+}
+
 static int host_log(lua_State *L)
 {
     take_log_line(lua_touserdata(L, lua_upvalueindex(1)), luaL_checkstring(L, 1));
@@ -227,6 +236,8 @@ static void push_host(lua_State *L, gb_lua_vm *vm, const gb_lua_vm_options *opti
     lua_setfield(L, -2, "rng");
     lua_pushlightuserdata(L, (void *)(uintptr_t)host_uniform);
     lua_setfield(L, -2, "uniform");
+    lua_pushcfunction(L, host_shipped);
+    lua_setfield(L, -2, "shipped");
     lua_pushcfunction(L, host_set_metatable);
     lua_setfield(L, -2, "set_metatable");
     lua_pushlightuserdata(L, vm);

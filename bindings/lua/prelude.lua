@@ -248,6 +248,24 @@ local function log(text)
     host.log(tostring(text))
 end
 
+-- A param that is also an option of the server starts with the server's value.
+local function take_settings(params)
+    for name, value in pairs(host.settings) do
+        if type(params) == "table" and params[name] ~= nil then params[name] = value end
+    end
+end
+
+local environment -- below: a shipped policy gets one of its own
+
+-- The table of a shipped policy, fresh: to change a param or a hook, or to take one. Its functions keep the params they came with.
+local function shipped(name)
+    local text = type(name) == "string" and host.shipped(name)
+    if not text then error(format("gimbal.shipped: no policy named %s is shipped", show(name)), 2) end
+    local policy = setfenv(assert(loadstring(text, "=lua/policies/" .. name .. ".lua")), environment())()
+    take_settings(policy.params)
+    return policy
+end
+
 local function string_library()
     local library = pick(string, { "byte", "char", "len", "lower", "reverse", "sub", "upper" })
     library.format, library.rep = safe_format, safe_rep
@@ -266,12 +284,12 @@ local function libraries()
             "tobit", "tohex" })),
         string = string_library(),
         table = closed("table.", safe_table),
-        gimbal = closed("gimbal.", { now = function() return frame.now_ns end, random = random, log = log }),
+        gimbal = closed("gimbal.", { now = function() return frame.now_ns end, random = random, log = log, shipped = shipped }),
     }
 end
 
 -- A fresh environment: reads find the whitelist, anything else is an error, and there are no globals to write.
-local function environment()
+function environment()
     return setmetatable({}, {
         __index = closed("", libraries()),
         __newindex = function(_, name)
@@ -316,13 +334,6 @@ local function check_hooks(policy)
         if type(value) == "function" and not HOOKS[key] and hint(key, HOOKS) ~= "" then
             error(format("policy.%s is no hook of api %d%s", tostring(key), API, hint(key, HOOKS)), 0)
         end
-    end
-end
-
--- A param that is also an option of the server starts with the server's value.
-local function take_settings(params)
-    for name, value in pairs(host.settings) do
-        if type(params) == "table" and params[name] ~= nil then params[name] = value end
     end
 end
 

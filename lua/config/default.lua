@@ -77,6 +77,8 @@ return {
 
     -- Who decides
 
+    -- one policy for all that it can decide, before the defaults of the next options: a shipped name or a .lua file
+    -- policy = "NAME",
     -- policy for select_engine: a shipped name or a .lua file
     policy_select = "gimbal",
     -- policy for order_queue: a shipped name or a .lua file

@@ -139,11 +139,26 @@ function testing.random(seed)
     end
 end
 
-local function new_environment(host)
+local new_environment
+
+-- The shipped policies lie beside this file's folder.
+local function shipped_with(host)
+    local folder = debug.getinfo(1, "S").source:match("^@(.*)gimbal/testing%.lua$")
+    return function(name)
+        local chunk = type(name) == "string" and loadfile(folder .. "policies/" .. name .. ".lua", "t", new_environment(host))
+        if not chunk then error(string.format("gimbal.shipped: no policy named %s is shipped", show(name)), 2) end
+        if setfenv then setfenv(chunk, new_environment(host)) end
+        return chunk()
+    end
+end
+
+function new_environment(host)
+    host.random = host.random or testing.random(host.seed)
     local known = {
         gimbal = {
             now = function() return host.now_ns end,
-            random = testing.random(host.seed),
+            random = host.random,
+            shipped = shipped_with(host),
             log = function(text) host.lines[#host.lines + 1] = tostring(text) end,
         },
     }

@@ -171,7 +171,38 @@ static void a_policy_that_does_not_exist_leaves_nothing_behind(void)
     close_model(instance, &options);
 }
 
+static void check_decides(const char *policy, const char *other_key, const char *other, const char *select, const char *order)
+{
+    gb_instance *instance;
+    gb_options options;
+    gb_error err = {{0}};
+    CHECK_EQ(gb_options_init(&options), 0);
+    CHECK_EQ(gb_options_set(&options, "policy", policy, "command line", &err), 0);
+    if (other_key) CHECK_EQ(gb_options_set(&options, other_key, other, "command line", &err), 0);
+    CHECK_EQ(gb_options_set(&options, "model", check_path("tests/golden/plain"), "command line", &err), 0);
+    CHECK_EQ(gb_options_set(&options, "kv_cache_memory", "1M", "command line", &err), 0);
+    CHECK_EQ(gb_instance_open(&instance, &options, &err), 0);
+    CHECK_STR(err.text, "");
+    const char *expected[] = {select, order};
+    for (int hook = GB_HOOK_SELECT; hook <= GB_HOOK_ORDER; hook++) {
+        gb_lua_info info = {.name = "builtin"};
+        uint32_t version = gb_lua_host_active(instance->policies, (gb_hook)hook);
+        if (version) CHECK_EQ(gb_lua_host_find(instance->policies, version, &info), 0);
+        CHECK_STR(info.name, expected[hook]);
+    }
+    close_model(instance, &options);
+}
+
+static void one_policy_takes_every_hook_it_has_unless_another_is_named(void)
+{
+    check_decides("gimbal_dp", NULL, NULL, "gimbal_dp", "gimbal_dp");
+    check_decides("vllm", NULL, NULL, "vllm", "gimbal");
+    check_decides("gimbal_ep", "policy_order", "hrrn", "gimbal_ep", "hrrn");
+    check_decides("builtin", NULL, NULL, "builtin", "builtin");
+    check_decides("builtin", "policy_select", "p2c", "p2c", "builtin");
+}
+
 TESTS(TEST(an_opened_model_generates_step_by_step_and_then_rests), TEST(the_model_is_named_after_its_directory_or_as_wished),
       TEST(silent_requests_get_what_generation_config_says), TEST(ends_come_from_generation_config_else_from_config),
       TEST(a_length_beyond_the_models_is_allowed_and_served), TEST(a_directory_that_is_none_is_an_error_that_names_it),
-      TEST(a_policy_that_does_not_exist_leaves_nothing_behind))
+      TEST(a_policy_that_does_not_exist_leaves_nothing_behind), TEST(one_policy_takes_every_hook_it_has_unless_another_is_named))

@@ -342,6 +342,9 @@ static void a_script_that_cannot_work_is_refused_with_its_reason(void)
         {"local x = wait\nreturn {}", "mine.lua:1: wait is not defined"},
         {"local ffi = require 'ffi'\nreturn {}", "mine.lua:1: require is not available to policies; a policy is one file"},
         {"local t = nil\nt.x = 1", "mine.lua:2: attempt to index local 't' (a nil value)\n  in the file itself (mine.lua:2)"},
+        {"local base = gimbal.shipped('nobody')\nreturn base", "mine.lua:1: gimbal.shipped: no policy named \"nobody\" is shipped"},
+        {"local base = gimbal.shipped('../config/default')\nreturn base", "mine.lua:1: gimbal.shipped: no policy named"},
+        {"local base = gimbal.shipped(5)\nreturn base", "mine.lua:1: gimbal.shipped: no policy named 5 is shipped"},
         {SELECT("return engines.n"), "mine.lua: select_engine returned 4; engines are 0..3"},
         {SELECT("return engines.running[engines.n]"), "mine.lua:2: engines.running[4]: index out of range 0..3"},
         {ORDER("return 1"), "mine.lua: order_queue returned a number"},
@@ -353,6 +356,25 @@ static void a_script_that_cannot_work_is_refused_with_its_reason(void)
         CHECK(!strstr(err.text, "prelude"));
         CHECK_EQ(counts.calls + counts.faults, 0);
     }
+}
+
+static void a_script_may_start_from_a_shipped_policy(void)
+{
+    gb_lua_policy *p = load("local base = gimbal.shipped('gimbal')\nbase.params.w_moe = 0\nbase.order_queue = nil\nreturn base");
+    gb_lua_value value;
+    char name[GB_LUA_NAME_MAX + 1];
+    double w_moe = NAN;
+    for (uint32_t i = 0; gb_lua_policy_param(p, i, name, &value); i++)
+        if (strcmp(name, "w_moe") == 0) w_moe = value.number;
+    CHECK_NEAR(w_moe, 0, 0);
+    CHECK(gb_lua_policy_has(p, GB_HOOK_SELECT) && !gb_lua_policy_has(p, GB_HOOK_ORDER));
+    tables.engines.moe_pressure[0] = 9;
+    CHECK_EQ(choose(p, 0), 0);
+    value = (gb_lua_value){.type = GB_LUA_NUMBER, .number = 2048};
+    CHECK_EQ(gb_lua_policy_set_param(p, "w_moe", &value, &err), 0);    /* its functions read the same params */
+    CHECK(choose(p, 0) != 0);
+    tables.engines.moe_pressure[0] = 0;
+    unload(p);
 }
 
 /* ---- memory ---- */
@@ -462,5 +484,6 @@ TESTS(TEST(select_engine_reads_the_live_columns_and_the_request),
       TEST(a_traceback_names_the_scripts_functions_only), TEST(errors_that_a_script_catches_are_its_own),
       TEST(pcalls_nest_two_hundred_deep_and_every_call_starts_anew),
       TEST(views_show_nothing_outside_their_hook), TEST(a_script_that_cannot_work_is_refused_with_its_reason),
+      TEST(a_script_may_start_from_a_shipped_policy),
       TEST(shipped_policies_allocate_nothing_per_decision), TEST(a_script_that_makes_garbage_never_meets_its_cap),
       TEST(a_vm_gives_all_its_memory_back), TEST(a_script_may_log_ten_lines_a_second), TEST(a_failing_script_warns_once_a_second))

@@ -55,7 +55,8 @@ function prelude.open()
     local engines, queue, request = ffi.new("gb_engine_table"), ffi.new("gb_queue_table"), ffi.new("gb_request_row")
     local frame = ffi.new("gb_lua_frame", { engines = engines, request = request, queue = queue, now_ns = 0 })
     local host = {
-        layout = "", getinfo = debug.getinfo, sizes = {}, settings = {}, ffi = ffi, log = function() end, set_metatable = function() end,
+        layout = "", getinfo = debug.getinfo, sizes = {}, settings = {}, ffi = ffi, log = function() end,
+        shipped = function() end, set_metatable = function() end,
         frame = ffi.cast("void *", frame), rng = ffi.cast("void *", nil), uniform = ffi.cast("void *", nil),
         views = {
             engines = { columns = ENGINES, numbers = prelude.columns("ENGINE", "COUNTS") }, request = { numbers = REQUEST },

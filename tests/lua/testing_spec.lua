@@ -95,7 +95,7 @@ describe("gimbal.testing", function()
             for _, name in ipairs(names) do assert.is_not_nil(of_host[name], library .. "." .. name) end
             if library ~= "base" then assert.same(names, sorted_keys(of_host)) end
         end
-        assert.same({ "log", "now", "random" }, sorted_keys(environment.gimbal))
+        assert.same({ "log", "now", "random", "shipped" }, sorted_keys(environment.gimbal))
     end)
 
     -- Each misuse, tried on the host's views and on the fakes.

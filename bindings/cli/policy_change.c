@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bindings/lua/lua_file.h"
 #include "bindings/lua/lua_host.h"
 
 /* What every change may say: for which hook, and what the caller believes is true. */
@@ -62,20 +63,6 @@ int gb_policy_builtin(gb_remote *remote, const gb_args *args, gb_error *err)
 
 /* ---- load ---- */
 
-static int read_source(char **source, size_t *bytes, const char *path, gb_error *err)
-{
-    FILE *file = fopen(path, "re");
-    if (!file) return gb_fail(err, GB_EINVAL, "policy %s: %s", path, strerror(errno));
-    *source = malloc(GB_LUA_SOURCE_MAX + 1);
-    *bytes = *source ? fread(*source, 1, GB_LUA_SOURCE_MAX + 1, file) : 0;
-    int failed = ferror(file) ? errno : 0;
-    fclose(file);
-    if (!*source) return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", path);
-    if (failed) return gb_fail(err, GB_EINVAL, "policy %s: %s", path, strerror(failed));
-    if (*bytes > GB_LUA_SOURCE_MAX) return gb_fail(err, GB_EINVAL, "policy %s: a policy file has at most %d bytes", path, GB_LUA_SOURCE_MAX);
-    return GB_OK;
-}
-
 /* Its file's name without directory and .lua, for a script that names itself otherwise or not at all. */
 static json_t *name_of_file(const char *path)
 {
@@ -87,13 +74,11 @@ static int send_source(gb_remote *remote, const gb_args *args, json_t **result, 
 {
     const gb_policy_flags *f = args->values;
     const char *path = args->words[1];
-    char *source = NULL;
-    size_t bytes = 0;
-    int status = read_source(&source, &bytes, path, err);
-    json_t *text = status ? NULL : json_stringn(source, bytes);
-    free(source);
-    if (status) return status;
-    if (!text) return gb_fail(err, GB_EINVAL, "policy %s: the file is not valid UTF-8", path);
+    gb_lua_text source;
+    if (gb_lua_file_read(&source, path, "a policy", GB_LUA_SOURCE_MAX, err)) return GB_EINVAL;
+    json_t *text = json_stringn(source.data, source.bytes);
+    gb_lua_text_free(&source);
+    if (!text) return gb_fail(err, GB_EINVAL, "%s is not valid UTF-8; save it as UTF-8", path);
     json_t *params = json_pack("{s:o, s:o}", "name", *f->name ? json_string(f->name) : name_of_file(path), "source", text);
     if (params && *f->hook) json_object_set_new(params, "hook", json_string(f->hook));
     return gb_remote_call(remote, "policy_load", params, result, err);

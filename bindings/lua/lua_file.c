@@ -22,7 +22,7 @@ int gb_lua_text_check(const char *name, const char *data, size_t bytes, gb_error
         return gb_fail(err, GB_EINVAL, "%s starts with a UTF-8 byte order mark; save it as UTF-8 without BOM", name);
     const char *nul = bytes ? memchr(data, 0, bytes) : NULL;
     if (nul)
-        return gb_fail(err, GB_EINVAL, "%s:%d: a NUL byte at offset %td; this is not a Lua text", name, line_of(data, nul), nul - data);
+        return gb_fail(err, GB_EINVAL, "%s:%d: a NUL byte at offset %td; this is not a Lua text, save the file as plain UTF-8", name, line_of(data, nul), nul - data);
     const char *cr = bytes ? memchr(data, '\r', bytes) : NULL;
     if (cr)
         return gb_fail(err, GB_EINVAL, "%s:%d: a carriage return; save the file with Unix line ends (LF)", name, line_of(data, cr));
@@ -33,7 +33,7 @@ int gb_lua_text_check(const char *name, const char *data, size_t bytes, gb_error
 static int open_regular(int *fd, size_t *bytes, const char *path, const char *what, gb_error *err)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0 && errno == ENOENT) return gb_fail(err, GB_ENOTFOUND, "%s does not exist", path);
+    if (*fd < 0 && errno == ENOENT) return gb_fail(err, GB_ENOTFOUND, "%s does not exist; check the path", path);
     if (*fd < 0) return gb_fail(err, GB_EIO, "%s cannot be opened: %s", path, strerror(errno));
     struct stat status;
     int found = fstat(*fd, &status);
@@ -70,7 +70,7 @@ int gb_lua_file_read(gb_lua_text *text, const char *path, const char *what, size
     int status = open_regular(&fd, &bytes, path, what, err);
     if (status) return status;
     if (bytes > most_bytes)
-        status = gb_fail(err, GB_ETOOBIG, "%s has %zu bytes; %s has at most %zu", path, bytes, what, most_bytes);
+        status = gb_fail(err, GB_ETOOBIG, "%s has %zu bytes; %s has at most %zu, shorten it", path, bytes, what, most_bytes);
     if (!status) status = read_all(text, fd, path, bytes, err);
     if (!status) status = gb_lua_text_check(path, text->data, text->bytes, err);
     close(fd);

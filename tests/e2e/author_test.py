@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unittest
 
-from harness import Server, gimbal, main
+from harness import MODEL, Server, gimbal, main
 
 # Fails once its param is set and the hour is late, and then only for some throws of the dice.
 MOODY = """local policy = { api = 1, name = "moody", params = { limit = 1e9, on = false } }
@@ -120,6 +120,74 @@ class Author(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (65, b""))
             self.assertIn(part, done.stderr.decode())
             self.assertIn(name, done.stderr.decode())
+
+    # name, contents (None = no file), part of the sentence, the remedy in it
+    GOOD = "local policy = { api = 1 }\nfunction policy.select_engine(request, engines) return engines.next end\nreturn policy\n"
+    BAD_FILES = (
+        ("missing.lua", None, "does not exist", "check the path"),
+        ("folder.lua", "directory", "is a directory", "a policy is one .lua file"),
+        ("large.lua", b"-" * (10 << 20), "has 10485760 bytes", "at most 262144"),
+        ("nul.lua", b"local x = 1\n\0", "nul.lua:2: a NUL byte", "save the file as plain UTF-8"),
+        ("bom.lua", b"\xef\xbb\xbf" + GOOD.encode(), "byte order mark", "save it as UTF-8 without BOM"),
+        ("crlf.lua", GOOD.replace("\n", "\r\n").encode(), "crlf.lua:1: a carriage return", "save the file with Unix line ends"),
+        ("bytecode.lua", b"\x1bLJ\x02", "is Lua bytecode", "only source text"),
+        ("silent.lua", b"local policy = { api = 1 }\n", "the file returned nil", "end it with `return policy`"),
+        ("broken.lua", b"return {\nfoo bar\n}\n", "broken.lua:2:", "expected"),
+        ("api.lua", GOOD.replace("api = 1", "api = 2").encode(), "is written for api 2", "set `api = 1`"),
+        ("hook.lua", b"return { api = 1, select_engine = 5 }\n", "policy.select_engine is 5", "a hook must be a function"),
+        ("params.lua", b"return { api = 1, params = { w = {} }, select_engine = function() end }\n", "policy.params.w", "must be a number, a string or a boolean"),
+    )
+
+    def make_bad_files(self):
+        for name, contents, part, remedy in self.BAD_FILES:
+            path = self.directory / name
+            if contents == "directory":
+                path.mkdir()
+            elif contents is not None:
+                path.write_bytes(contents)
+            # The server knows the name that a policy was sent under, not its file.
+            yield path, part.replace(name + ":", ":"), part, remedy
+
+    def test_bad_files_are_refused_with_the_remedy_by_check_and_at_start(self):
+        for path, _, part, remedy in self.make_bad_files():
+            with self.subTest(path.name):
+                refusal = self.report(1, path)["refusal"]
+                start = gimbal("serve", MODEL, "--socket", self.directory / "s", "--log-level", "error", "--policy-select", path)
+                self.assertNotEqual(start.returncode, 0)
+                for text in (refusal, start.stderr.decode()):
+                    self.assertIn(path.name, text)
+                    self.assertIn(part, text)
+                    self.assertIn(remedy, text)
+
+    def test_bad_files_are_refused_by_a_server_whose_policy_goes_on(self):
+        with Server("-dp", "2") as server:
+            before = server.rpc("policy_list")[0]
+            for path, part, _, remedy in self.make_bad_files():
+                with self.subTest(path.name):
+                    done = gimbal("policy", "load", "--activate", "--socket", server.socket, path)
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn(path.stem, done.stderr.decode())
+                    self.assertIn(part, done.stderr.decode())
+                    self.assertIn(remedy, done.stderr.decode())
+            self.assertEqual(server.rpc("policy_list")[0], before)
+            server.rpc("generate", {"prompt": "one", "sampling": {"max_tokens": 1}, "stream": False})
+            server.stop()
+
+    def test_bad_directories_are_refused_with_the_remedy(self):
+        outside = self.write("outside.lua", self.GOOD)
+        for name, fill, part, remedy in (
+                ("twins", lambda d: [(d / n).write_text(self.GOOD.replace("api = 1", "api = 1, name = 'same'")) for n in ("a.lua", "b.lua")],
+                 "both make a policy named same", "rename one"),
+                ("links", lambda d: os.symlink(outside, d / "c.lua"), "c.lua is a link out of the policy directory", "copy the file into it"),
+                ("none", lambda d: d.rmdir(), "cannot be read", "none")):
+            with self.subTest(name):
+                directory = self.directory / name
+                directory.mkdir()
+                fill(directory)
+                done = gimbal("serve", MODEL, "--socket", self.directory / "s", "--log-level", "error", "--policy-dir", directory)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(part, done.stderr.decode())
+                self.assertIn(remedy, done.stderr.decode())
 
     SPEC = """local testing = require("gimbal.testing")
 describe("turns", function()

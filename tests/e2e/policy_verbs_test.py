@@ -172,7 +172,7 @@ class Verbs(unittest.TestCase):
         self.refused(["load", self.directory / "broken.lua"], 1, "broken:2:", "POLICY_REJECTED")
         self.assertEqual(self.asked("status")["hooks"], before["hooks"])
         self.refused(["load", self.directory], 64, "policy")
-        self.refused(["load", self.directory / "none.lua"], 64, "No such file")
+        self.refused(["load", self.directory / "none.lua"], 64, "none.lua does not exist")
 
 
 class OverTcp(unittest.TestCase):

@@ -93,7 +93,7 @@ static void files_that_are_none_are_refused(void)
 {
     CHECK_EQ(gb_options_init(&options), 0);
     CHECK_EQ(gb_lua_config_load(&options, "/nowhere/gimbal.lua", &err), GB_ENOTFOUND);
-    CHECK_STR(err.text, "/nowhere/gimbal.lua does not exist");
+    CHECK_STR(err.text, "/nowhere/gimbal.lua does not exist; check the path");
     CHECK_EQ(gb_lua_config_load(&options, "/tmp", &err), GB_EINVAL);
     CHECK_STR(err.text, "/tmp is a directory; a config file is one .lua file");
     CHECK_EQ(gb_lua_config_load(&options, "/dev/zero", &err), GB_EINVAL);

@@ -440,11 +440,11 @@ static void check_file_refused(const char *name, int status, const char *refusal
 
 static void bad_files_are_refused_and_the_active_policy_stays(void)
 {
-    static const char *const names[] = {"big.lua", "nul.lua", "bom.lua", "crlf.lua", "bytecode.lua", "empty.lua", "api.lua", "hook.lua", "fifo.lua"};
+    static const char *const names[] = {"big.lua", "nul.lua", "bom.lua", "crlf.lua", "bytecode.lua", "empty.lua", "api.lua", "hook.lua", "fifo.lua", "params.lua"};
     start();
     make_dir();
     CHECK_EQ(gb_lua_host_use(host, NULL, "gimbal", &err), 0);
-    check_file_refused("missing.lua", GB_ENOTFOUND, "missing.lua does not exist");
+    check_file_refused("missing.lua", GB_ENOTFOUND, "missing.lua does not exist; check the path");
     check_file_refused(".", GB_EINVAL, "is a directory; a policy is one .lua file");
     CHECK_EQ(mkfifo(in_dir("fifo.lua"), 0600), 0);
     check_file_refused("fifo.lua", GB_EINVAL, "fifo.lua is not a regular file; a policy is one .lua file");
@@ -465,6 +465,8 @@ static void bad_files_are_refused_and_the_active_policy_stays(void)
     check_file_refused("api.lua", GB_EPOLICY, "api.lua: the policy is written for api 7; this gimbal speaks api 1");
     write_file("hook.lua", "return { api = 1, select_engine = 5 }");
     check_file_refused("hook.lua", GB_EPOLICY, "hook.lua: policy.select_engine is 5; a hook must be a function");
+    write_file("params.lua", "return { api = 1, params = { w = {} }, select_engine = function() end }");
+    check_file_refused("params.lua", GB_EPOLICY, "params.lua: policy.params.w must be a number, a string or a boolean, got a table");
     remove_dir(names, sizeof names / sizeof *names);
     stop();
 }

@@ -170,7 +170,7 @@ static void templates_that_cannot_work_are_refused(void)
     CHECK_EQ(gb_lua_template_new(&t, "llama", "/nowhere", &err), GB_ENOTFOUND);
     CHECK_STR(err.text, "there is no chat template \"llama\"; use auto, chatml, qwen3 or a .lua file");
     CHECK_EQ(gb_lua_template_new(&t, "/nowhere/x.lua", "/nowhere", &err), GB_ENOTFOUND);
-    CHECK_STR(err.text, "/nowhere/x.lua does not exist");
+    CHECK_STR(err.text, "/nowhere/x.lua does not exist; check the path");
 }
 
 static void a_template_that_never_ends_or_returns_no_text_is_an_error(void)

@@ -10,12 +10,15 @@
 /* Keeps the sentence (gb_k_message, of this thread), logs it and returns status. */
 int gb_k_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Leaves the function with GB_EDOWN when a runtime or cuBLASLt call fails. */
+/* Leaves the function with GB_EDOWN when a runtime or cuBLASLt call fails. The runtime forgets the error, or the next launch would be
+   blamed for it. */
 #define GB_CUDA(call) \
     do { \
         cudaError_t gb_cuda_error = (call); \
-        if (gb_cuda_error != cudaSuccess) \
+        if (gb_cuda_error != cudaSuccess) { \
+            cudaGetLastError(); \
             return gb_k_fail(GB_EDOWN, "%s failed: %s", #call, cudaGetErrorString(gb_cuda_error)); \
+        } \
     } while (0)
 #define GB_CUBLAS(call) \
     do { \

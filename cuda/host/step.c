@@ -38,6 +38,7 @@ static int capture(gb_cuda *cuda, cudaGraphExec_t *out)
     cudaError_t error = cudaStreamEndCapture(cuda->compute, &graph);
     if (status == GB_OK && error == cudaSuccess) error = cudaGraphInstantiate(out, graph, 0);
     if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();
     if (status == GB_OK && error != cudaSuccess)
         status = gb_k_fail(GB_EDOWN, "a step of %u rows could not become a graph: %s; --enforce-eager does without", cuda->rows,
                            cudaGetErrorString(error));

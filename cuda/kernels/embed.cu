@@ -11,15 +11,11 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(gb_k_embed_args a)
     const bool known = token >= 0 && (uint32_t)token < a.vocab;
     if (threadIdx.x == 0 && !known && token != -1) gb_report(a.fault, GB_K_FAULT_TOKEN, row, token);
     for (uint32_t i = threadIdx.x * 8; i < a.hidden; i += kThreads * 8) {
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (known) v = gb_load16(a.table + (size_t)token * a.hidden + i);
-        const uint32_t pairs[4] = {v.x, v.y, v.z, v.w};
-        float *x = a.x + (size_t)row * a.hidden + i;
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            x[2 * j] = gb_widen(pairs[j] & 0xffff);
-            x[2 * j + 1] = gb_widen(pairs[j] >> 16);
-        }
+        float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        if (known) gb_load_bf16(v, a.table + (size_t)token * a.hidden + i);
+        const float low[4] = {v[0], v[1], v[2], v[3]}, high[4] = {v[4], v[5], v[6], v[7]};
+        gb_store_floats(a.x + (size_t)row * a.hidden + i, low);
+        gb_store_floats(a.x + (size_t)row * a.hidden + i + 4, high);
     }
 }
 

@@ -17,6 +17,32 @@ __device__ __forceinline__ uint32_t gb_round_bf16(float x)
 
 __device__ __forceinline__ uint32_t gb_pack_bf16(float low, float high) { return gb_round_bf16(low) | gb_round_bf16(high) << 16; }
 
+/* Four float32 or eight bfloat16 as one access. */
+__device__ __forceinline__ void gb_load_floats(float (&to)[4], const float *from)
+{
+    const uint4 bits = gb_load16(from);
+    to[0] = __uint_as_float(bits.x);
+    to[1] = __uint_as_float(bits.y);
+    to[2] = __uint_as_float(bits.z);
+    to[3] = __uint_as_float(bits.w);
+}
+
+__device__ __forceinline__ void gb_store_floats(float *to, const float (&from)[4])
+{
+    gb_store16(to, make_uint4(__float_as_uint(from[0]), __float_as_uint(from[1]), __float_as_uint(from[2]), __float_as_uint(from[3])));
+}
+
+__device__ __forceinline__ void gb_load_bf16(float (&to)[8], const uint16_t *from)
+{
+    const uint4 bits = gb_load16(from);
+    const uint32_t pairs[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        to[2 * j] = gb_widen(pairs[j] & 0xffff);
+        to[2 * j + 1] = gb_widen(pairs[j] >> 16);
+    }
+}
+
 __device__ __forceinline__ float gb_warp_sum(float x)
 {
 #pragma unroll

@@ -237,13 +237,16 @@ static void permutation_and_combination_are_inverse_and_sums_keep_the_order_of_r
 
 static void a_dense_layer_combines_row_by_row(void)
 {
-    uint16_t out[2 * 4];
-    float x[2 * 4] = {0, 1, 2, 3, 4, 5, 6, 7}, got[2 * 4];
-    for (int i = 0; i < 8; i++) out[i] = gb_f32_to_bf16((float)(10 * i));
-    gb_k_combine_args c = {.x = DEVICE_COPY(x), .out = DEVICE_COPY(out), .n = 2, .K = 1, .hidden = 4};
+    uint16_t out[2 * 8];
+    float x[2 * 8], got[2 * 8];
+    for (int i = 0; i < 16; i++) {
+        x[i] = (float)i;
+        out[i] = gb_f32_to_bf16((float)(8 * i));
+    }
+    gb_k_combine_args c = {.x = DEVICE_COPY(x), .out = DEVICE_COPY(out), .n = 2, .K = 1, .hidden = 8};
     CHECK_EQ(gb_k_combine(&c, 0), GB_OK);
-    device_read(got, c.x, 8, 4);
-    for (int i = 0; i < 8; i++) CHECK_NEAR(got[i], 11 * i, 0);
+    device_read(got, c.x, 16, 4);
+    for (int i = 0; i < 16; i++) CHECK_NEAR(got[i], 9 * i, 0);
     device_free_all();
 }
 

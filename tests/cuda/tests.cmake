@@ -62,8 +62,10 @@ endforeach()
 
 # The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
 foreach(mode IN LISTS modes)
-  string(REPLACE "_plain" "" program cuda_agree_test_${mode})
-  target_link_libraries(${program} PRIVATE gb_forward_harness)
+  foreach(test agree failure)
+    string(REPLACE "_plain" "" program cuda_${test}_test_${mode})
+    target_link_libraries(${program} PRIVATE gb_forward_harness)
+  endforeach()
 endforeach()
 gb_cuda_run(agree_test.lazy cuda_agree_test CUEMU_STREAMS=lazy)
 if(GB_CUDA_CHECKS)

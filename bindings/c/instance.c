@@ -300,13 +300,28 @@ static int use_placement(const opening *o, gb_error *err)
     return gb_lua_host_use_placement(o->instance->policies, o->options->policy_place, err);
 }
 
+static gb_lua_budgets policy_budgets(const gb_options *opt)
+{
+    gb_lua_budgets budgets;
+    gb_lua_budgets_default(&budgets);
+    budgets.hooks[GB_HOOK_SELECT] = gb_ms((uint64_t)opt->policy_select_ms);
+    budgets.hooks[GB_HOOK_ORDER] = gb_ms((uint64_t)opt->policy_order_ms);
+    budgets.hooks[GB_HOOK_SCORE] = budgets.hooks[GB_HOOK_COST] = gb_ms((uint64_t)opt->policy_place_ms);
+    budgets.load = gb_ms((uint64_t)opt->policy_load_ms);
+    budgets.carry = gb_ms((uint64_t)opt->policy_carry_ms);
+    budgets.memory_bytes = (size_t)opt->policy_memory;
+    budgets.place_memory_bytes = (size_t)opt->policy_place_memory;
+    return budgets;
+}
+
 static int open_policies(opening *o, gb_error *err)
 {
     static const char *const keys[GB_HOOKS] = {[GB_HOOK_SELECT] = "policy_select", [GB_HOOK_ORDER] = "policy_order"};
     gb_instance *instance = o->instance;
     const gb_options *opt = o->options;
     const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
-    int status = gb_lua_host_new(&instance->policies, instance->server, (uint64_t)opt->seed, err);
+    gb_lua_budgets budgets = policy_budgets(opt);
+    int status = gb_lua_host_new_within(&instance->policies, instance->server, (uint64_t)opt->seed, &budgets, err);
     if (!status && *opt->policy_store) status = gb_lua_host_open_store(instance->policies, opt->policy_store, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);
     if (!status && *opt->policy) status = gb_lua_host_use(instance->policies, NULL, opt->policy, err);

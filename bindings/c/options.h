@@ -59,6 +59,13 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("policies", policy_order, STRING, "gimbal", 0, 0, "NAME", "policy for order_queue: a shipped name or a .lua file") \
     X("policies", policy_place, STRING, "builtin", 0, 0, "NAME", \
       "policy for score_expert and placement_cost: builtin (search with a proved bound), a shipped name or a .lua file") \
+    X("policies", policy_select_ms, INT, "2", 1, 10000, "MS", "CPU time after which a script is stopped: one select_engine") \
+    X("policies", policy_order_ms, INT, "5", 1, 10000, "MS", "the same: one order_queue") \
+    X("policies", policy_place_ms, INT, "250", 1, 60000, "MS", "the same: a whole rearrangement of experts") \
+    X("policies", policy_load_ms, INT, "100", 1, 60000, "MS", "the same: running the file itself") \
+    X("policies", policy_carry_ms, INT, "20", 1, 10000, "MS", "the same: export or import of state at a swap") \
+    X("policies", policy_memory, INT, "32M", 4194304, 1073741824, "BYTES", "memory that a script may hold") \
+    X("policies", policy_place_memory, INT, "64M", 4194304, 1073741824, "BYTES", "memory that a script which places experts may hold") \
     X("policies", policy_dir, STRING, "", 0, 0, "DIR", "load every *.lua policy of this directory at start") \
     X("policies", policy_check, BOOL, "true", 0, 0, "", \
       "a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded") \

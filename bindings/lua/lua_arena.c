@@ -11,16 +11,22 @@ enum { SMALLEST = 16 };
 
 int gb_lua_arena_init(gb_lua_arena *arena, size_t cap_bytes)
 {
-    *arena = (gb_lua_arena){.cap_bytes = cap_bytes, .alarm_bytes = SIZE_MAX};
+    *arena = (gb_lua_arena){.mapped_bytes = cap_bytes, .cap_bytes = cap_bytes, .alarm_bytes = SIZE_MAX};
     void *base = mmap(NULL, cap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return GB_ENOMEM;
     arena->base = base;
     return GB_OK;
 }
 
+void gb_lua_arena_limit(gb_lua_arena *arena, size_t cap_bytes)
+{
+    GB_ASSERT(cap_bytes <= arena->mapped_bytes && cap_bytes >= arena->top);
+    arena->cap_bytes = cap_bytes;
+}
+
 void gb_lua_arena_deinit(gb_lua_arena *arena)
 {
-    if (arena->base) munmap(arena->base, arena->cap_bytes);
+    if (arena->base) munmap(arena->base, arena->mapped_bytes);
     *arena = (gb_lua_arena){0};
 }
 

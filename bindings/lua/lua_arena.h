@@ -9,6 +9,7 @@ enum { GB_LUA_SIZE_CLASSES = 192 };
 
 typedef struct gb_lua_arena {
     char *base;
+    size_t mapped_bytes;             /* address space; memory is taken as it is used */
     size_t cap_bytes, top;           /* [0, top) of the mapping has been handed out at least once */
     size_t live_bytes;               /* handed out now, rounding included */
     size_t refused;                  /* requests that met the cap */
@@ -21,6 +22,8 @@ typedef struct gb_lua_arena {
 } gb_lua_arena;
 
 int  gb_lua_arena_init(gb_lua_arena *arena, size_t cap_bytes);    /* GB_ENOMEM */
+/* Changes the cap, up to what was mapped at first; what lives stays. */
+void gb_lua_arena_limit(gb_lua_arena *arena, size_t cap_bytes);
 void gb_lua_arena_deinit(gb_lua_arena *arena);
 
 /* The allocator that lua_newstate takes; arena is a gb_lua_arena. */

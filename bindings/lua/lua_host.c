@@ -88,7 +88,9 @@ static int build(gb_lua_host *host, gb_lua_version *v, gb_error *err)
     const gb_server_options *options = gb_server_options_get(host->server);
     gb_lua_script script = {.chunk = v->chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
     gb_lua_vm_options_default(&script.vm);
-    gb_lua_budgets_default(&script.budgets);
+    script.budgets = host->budgets;
+    script.vm.memory_bytes = host->budgets.memory_bytes;
+    script.vm.place_memory_bytes = host->budgets.place_memory_bytes;
     script.vm.seed = seed_of(host, v);
     script.vm.stale_after_ns = (double)options->stale_after;
     script.vm.aging_ns = (double)options->aging;
@@ -451,9 +453,17 @@ static int load_shipped(gb_lua_host *host, gb_error *err)
 
 int gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err)
 {
+    gb_lua_budgets budgets;
+    gb_lua_budgets_default(&budgets);
+    return gb_lua_host_new_within(out, server, seed, &budgets, err);
+}
+
+int gb_lua_host_new_within(gb_lua_host **out, gb_server *server, uint64_t seed, const gb_lua_budgets *budgets, gb_error *err)
+{
     gb_lua_host *host = calloc(1, sizeof *host);
     if (!host) return gb_fail(err, GB_ENOMEM, "out of memory for the policy host");
     host->server = server;
+    host->budgets = *budgets;
     host->seed = seed;
     host->next_number = 1;
     host->log = gb_lua_log_new();

@@ -1,6 +1,6 @@
 /* The policy host: keeps versions of policy scripts, runs their hooks over the live tables and swaps them between two
    decisions. A script can do nothing but compute: whitelist environment, checked columns, host time and randomness only, in
-   32 MiB and within a budget of CPU time (select_engine 2 ms, order_queue 5 ms, a whole placement 250 ms, loading 100 ms).
+   32 MiB (64 when it places experts) and within a budget of CPU time (select_engine 2 ms, order_queue 5 ms, a whole placement 250 ms, loading 100 ms).
    Any error in a hook is counted, remembered and answered with GB_POLICY_FAULT, so the core decides by itself.
    One thread (the loop's) owns a host. LuaJIT appears in bindings/lua only. */
 #ifndef GB_LUA_HOST_H
@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "bindings/lua/lua_budgets.h"
 #include "bindings/lua/lua_log.h"
 #include "bindings/lua/lua_trial.h"
 #include "bindings/lua/lua_value.h"
@@ -55,6 +56,8 @@ const char *gb_lua_host_prepare(void);
 
 /* Loads the shipped policies (lua/policies) from the binary. The server is borrowed for the host's life. */
 int  gb_lua_host_new(gb_lua_host **out, gb_server *server, uint64_t seed, gb_error *err);
+/* The same with other budgets than the default ones. */
+int  gb_lua_host_new_within(gb_lua_host **out, gb_server *server, uint64_t seed, const gb_lua_budgets *budgets, gb_error *err);
 void gb_lua_host_free(gb_lua_host *host);    /* sets the server's hooks back to built-in first */
 
 /* What an operator wants to change, and who that is. Zeros: every hook of the version, whatever decides now, without force. */

@@ -13,6 +13,9 @@ enum {
     GB_LUA_STRIKES_WITHIN_S = 10,   /* within so long: quarantine */
     GB_LUA_HEALTHY_AFTER_S = 60,    /* without quarantine: worth going back to */
     GB_LUA_SETTINGS_MAX = 32,       /* params of one version that were changed at run time */
+    GB_LUA_PACE_BLOCK = 100,        /* decisions after which is told that most were slow: single ones may have waited for a CPU */
+    GB_LUA_SLOW_PART = 10,          /* slow: over this part of the budget */
+    GB_LUA_SLOW_EVERY_S = 60,       /* told at most so often */
 };
 
 typedef struct gb_lua_version {
@@ -42,10 +45,13 @@ typedef struct gb_lua_seat {
     gb_time since;                   /* when active took over; GB_NEVER: before anyone told the time */
     gb_time strikes[GB_LUA_STRIKES]; /* of active; the oldest is overwritten */
     uint32_t n_strikes;
+    uint32_t timed, slow;            /* decisions of the running block, and those over a tenth of the budget */
+    gb_time no_warning_before;
 } gb_lua_seat;
 
 struct gb_lua_host {
     gb_server *server;
+    gb_lua_budgets budgets;
     uint64_t seed, uses, generation;
     gb_time now;                                      /* the latest that was told */
     uint32_t next_number;

@@ -20,7 +20,9 @@ void gb_lua_budgets_default(gb_lua_budgets *budgets)
                                           [GB_HOOK_COST] = gb_ms(250)},
                                 .load = gb_ms(100),
                                 .carry = gb_ms(20),
-                                .window = gb_ms(5)};
+                                .window = gb_ms(5),
+                                .memory_bytes = GB_LUA_MEMORY,
+                                .place_memory_bytes = GB_LUA_PLACE_MEMORY};
 }
 
 /* ---- making ---- */
@@ -64,12 +66,15 @@ static int run_file(gb_lua_policy *policy, uint64_t seed, gb_error *err)
     if (lua_type(L, -GB_LUA_CHECKED) == LUA_TSTRING) snprintf(policy->name, sizeof policy->name, "%s", lua_tostring(L, -GB_LUA_CHECKED));
     lua_remove(L, -GB_LUA_CHECKED);
     GB_ASSERT(lua_gettop(L) == GB_LUA_SLOTS);
+    policy->young[GB_HOOK_SELECT] = policy->young[GB_HOOK_ORDER] = GB_LUA_YOUNG_CALLS;
     policy->hooks[GB_HOOK_SELECT] = lua_isfunction(L, GB_LUA_SLOT_SELECT);
     policy->hooks[GB_HOOK_ORDER] = lua_isfunction(L, GB_LUA_SLOT_ORDER);
     policy->hooks[GB_HOOK_SCORE] = lua_isfunction(L, GB_LUA_SLOT_SCORE);
     policy->hooks[GB_HOOK_COST] = lua_isfunction(L, GB_LUA_SLOT_COST);
     return GB_OK;
 }
+
+static bool places(const gb_lua_policy *policy) { return policy->hooks[GB_HOOK_SCORE] || policy->hooks[GB_HOOK_COST]; }
 
 static int require_a_hook(const gb_lua_policy *policy, gb_error *err)
 {
@@ -103,6 +108,7 @@ int gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_c
     int status = gb_lua_vm_new(&policy->vm, &script->vm, err);
     if (!status) status = gb_lua_vm_compile(policy->vm, script->chunk, script->source, script->bytes, err);
     if (!status) status = run_file(policy, script->vm.seed, err);
+    if (!status && places(policy)) gb_lua_vm_limit(policy->vm, script->vm.place_memory_bytes);
     if (!status) status = require_a_hook(policy, err);
     if (!status) status = probe(policy, script->engines, err);
     if (!status) status = run_file(policy, script->vm.seed, err);
@@ -185,6 +191,13 @@ static int engine_answer(gb_lua_policy *policy, const gb_engine_table *engines, 
                                     "select_engine returned %d, an engine that is down; look at engines.healthy[i]", (int)answer);
 }
 
+static void be_patient(gb_lua_policy *policy, gb_hook hook)
+{
+    if (policy->young[hook] == 0) return;
+    policy->young[hook]--;
+    policy->vm->extra_ns = gb_ms(GB_LUA_YOUNG_EXTRA_MS);
+}
+
 int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
 {
     gb_lua_policy *policy = self;
@@ -194,6 +207,7 @@ int gb_lua_policy_select(void *self, const gb_request_row *request, const gb_eng
     vm->frame.engines = engines;
     vm->frame.request = request;
     vm->frame.now_ns = (double)now;
+    be_patient(policy, GB_HOOK_SELECT);
     lua_pushvalue(L, GB_LUA_SLOT_SELECT);
     lua_pushvalue(L, GB_LUA_REQUEST);
     lua_pushvalue(L, GB_LUA_ENGINES);
@@ -231,6 +245,7 @@ int gb_lua_policy_order(void *self, gb_queue_table *queue, gb_time now)
     vm->frame.queue = queue;
     vm->frame.now_ns = (double)now;
     for (uint32_t i = 0; i < queue->n; i++) queue->key[i] = NAN;
+    be_patient(policy, GB_HOOK_ORDER);
     lua_pushvalue(L, GB_LUA_SLOT_ORDER);
     lua_pushvalue(L, GB_LUA_QUEUE);
     bool ran = gb_lua_vm_call(vm, 1, 1, gb_hook_name(GB_HOOK_ORDER), policy->budgets.hooks[GB_HOOK_ORDER]);

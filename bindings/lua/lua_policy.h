@@ -3,6 +3,7 @@
 #ifndef GB_LUA_POLICY_H
 #define GB_LUA_POLICY_H
 
+#include "bindings/lua/lua_budgets.h"
 #include "bindings/lua/lua_carry.h"
 #include "bindings/lua/lua_snapshot.h"
 #include "bindings/lua/lua_trial.h"
@@ -10,16 +11,6 @@
 #include "bindings/lua/lua_vm.h"
 #include "core/flow/policy.h"
 #include "core/moe/rearrange.h"
-
-/* CPU time that one call may use. */
-typedef struct gb_lua_budgets {
-    gb_time hooks[GB_HOOKS];    /* select_engine 2 ms, order_queue 5 ms; a whole placement 250 ms */
-    gb_time load;               /* running the file itself: 100 ms */
-    gb_time carry;              /* export, import: 20 ms */
-    gb_time window;             /* on_window: 5 ms */
-} gb_lua_budgets;
-
-void gb_lua_budgets_default(gb_lua_budgets *budgets);
 
 typedef struct gb_lua_policy gb_lua_policy;
 

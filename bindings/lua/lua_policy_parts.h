@@ -20,6 +20,10 @@ enum {
     GB_LUA_CHECKED = GB_LUA_SLOTS - GB_LUA_SLOT_FILE + 1, /* results of the prelude's check: the name, then the slots after the file's */
 };
 
+/* The first calls of a script are compiled by the JIT while they run: up to 2 ms of a call on a busy machine, which it does not need
+   again. */
+enum { GB_LUA_YOUNG_CALLS = 200, GB_LUA_YOUNG_EXTRA_MS = 6 };
+
 struct gb_lua_policy {
     gb_lua_vm *vm;
     gb_lua_counts *counts;
@@ -27,6 +31,7 @@ struct gb_lua_policy {
     const char *chunk;
     char name[256];
     bool hooks[GB_HOOKS];
+    uint32_t young[GB_HOOKS];    /* calls left in which an inline hook gets more time */
     gb_time next_warning;
 };
 

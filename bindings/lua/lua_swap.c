@@ -150,12 +150,27 @@ static void failed(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_lua_sn
     if (strike(&host->seats[hook], gb_lua_policy_vm(v->policy)->fault_kind, now)) quarantine(host, hook, v, now);
 }
 
+/* A script that takes a good part of its budget makes requests wait long before it is stopped. */
+static void watch_pace(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, uint64_t ns, gb_time now)
+{
+    gb_lua_seat *s = &host->seats[hook];
+    s->slow += ns > host->budgets.hooks[hook] / GB_LUA_SLOW_PART;
+    if (++s->timed < GB_LUA_PACE_BLOCK) return;
+    if (s->slow > GB_LUA_PACE_BLOCK / 2 && now >= s->no_warning_before) {
+        s->no_warning_before = now + gb_seconds(GB_LUA_SLOW_EVERY_S);
+        gb_log(GB_LOG_WARN, "policy %s v%u is slow: %u of its last %u decisions in %s took more than %.4g ms; it is stopped at %.4g ms", v->name, v->number,
+               s->slow, GB_LUA_PACE_BLOCK, gb_hook_name(hook), gb_to_ms(host->budgets.hooks[hook]) / GB_LUA_SLOW_PART, gb_to_ms(host->budgets.hooks[hook]));
+    }
+    s->timed = s->slow = 0;
+}
+
 static void note(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, int answer, uint32_t rows, uint64_t start_ns, gb_time now)
 {
     gb_lua_decision decision = {
         .at = now, .hook = hook, .version = v->number, .rows = rows, .answer = answer, .ns = clock_ns() - start_ns};
     if (answer == GB_POLICY_FAULT) decision.fault_kind = gb_lua_policy_vm(v->policy)->fault_kind;
     gb_lua_log_decision(host->log, &decision);
+    watch_pace(host, hook, v, decision.ns, now);
 }
 
 static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time now)
@@ -251,7 +266,7 @@ static void seat(gb_lua_host *host, gb_hook hook, gb_lua_version *v, gb_time now
         s->standby_is_healthy = gb_time_since(s->since, now) >= gb_seconds(GB_LUA_HEALTHY_AFTER_S);
     }
     s->since = now ? now : GB_NEVER;
-    s->n_strikes = 0;
+    s->n_strikes = s->timed = s->slow = 0;
     install(host, hook, v);
 }
 

@@ -127,7 +127,7 @@ void gb_lua_vm_begin(gb_lua_vm *vm, const char *running, uint64_t budget_ns)
     vm->running = running;
     vm->budget_ns = budget_ns;
     vm->arena.alarm_bytes = vm->arena.cap_bytes / 10 * 9;
-    gb_lua_guard_begin(&vm->guard, budget_ns);
+    gb_lua_guard_begin(&vm->guard, budget_ns + vm->extra_ns);
 }
 
 bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results)
@@ -146,6 +146,7 @@ bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results)
 void gb_lua_vm_end(gb_lua_vm *vm)
 {
     gb_lua_guard_end(&vm->guard);
+    vm->extra_ns = 0;
     vm->arena.alarm_bytes = SIZE_MAX;
 }
 
@@ -284,7 +285,7 @@ static int set_up(lua_State *L)
 
 void gb_lua_vm_options_default(gb_lua_vm_options *options)
 {
-    *options = (gb_lua_vm_options){.memory_bytes = GB_LUA_MEMORY, .stale_after_ns = 1e9, .aging_ns = 5e9};
+    *options = (gb_lua_vm_options){.memory_bytes = GB_LUA_MEMORY, .place_memory_bytes = GB_LUA_PLACE_MEMORY, .stale_after_ns = 1e9, .aging_ns = 5e9};
 }
 
 static bool start(gb_lua_vm *vm, const gb_lua_vm_options *options)
@@ -304,8 +305,9 @@ static bool start(gb_lua_vm *vm, const gb_lua_vm_options *options)
 int gb_lua_vm_new(gb_lua_vm **out, const gb_lua_vm_options *options, gb_error *err)
 {
     size_t mebibytes = options->memory_bytes >> 20;
+    size_t most_bytes = options->memory_bytes > options->place_memory_bytes ? options->memory_bytes : options->place_memory_bytes;
     gb_lua_vm *vm = calloc(1, sizeof *vm);
-    if (!vm || gb_lua_arena_init(&vm->arena, options->memory_bytes) || !(vm->L = lua_newstate(gb_lua_arena_allocate, &vm->arena))) {
+    if (!vm || gb_lua_arena_init(&vm->arena, most_bytes) || !(vm->L = lua_newstate(gb_lua_arena_allocate, &vm->arena))) {
         gb_lua_vm_free(vm);
         return gb_fail(err, GB_ENOMEM, "out of memory for a policy VM of %zu MiB", mebibytes);
     }
@@ -318,10 +320,16 @@ int gb_lua_vm_new(gb_lua_vm **out, const gb_lua_vm_options *options, gb_error *e
         return GB_ENOMEM;
     }
     GB_ASSERT(lua_gettop(vm->L) == GB_LUA_TOP);
-    vm->collect_at = options->memory_bytes / 4 * 3;
+    gb_lua_vm_limit(vm, options->memory_bytes);
     vm->settled_bytes = vm->arena.live_bytes;
     *out = vm;
     return GB_OK;
+}
+
+void gb_lua_vm_limit(gb_lua_vm *vm, size_t memory_bytes)
+{
+    gb_lua_arena_limit(&vm->arena, memory_bytes);
+    vm->collect_at = memory_bytes / 4 * 3;
 }
 
 void gb_lua_vm_free(gb_lua_vm *vm)

@@ -15,7 +15,8 @@
 #include "core/base/status.h"
 
 enum {
-    GB_LUA_MEMORY = 32 * 1024 * 1024,    /* cap of one VM */
+    GB_LUA_MEMORY = 32 * 1024 * 1024,          /* cap of one VM */
+    GB_LUA_PLACE_MEMORY = 64 * 1024 * 1024,    /* of one whose script places experts */
     GB_LUA_LOG_BYTES = 512,              /* of one gimbal.log line */
     GB_LUA_LOG_LINES = 10,               /* of one script in one second */
 };
@@ -38,6 +39,7 @@ typedef struct gb_lua_vm {
     char label[96];                        /* in log lines: "gimbal v3" */
     const char *running;                   /* the hook in a traceback */
     uint64_t budget_ns;                    /* of its CPU time */
+    uint64_t extra_ns;                     /* that the next call gets beside its budget; 0 again after it */
     size_t collect_at;                     /* live bytes that force a full collection between two decisions */
     size_t settled_bytes;                  /* live bytes after the last finished collection */
     gb_lua_log_window log;
@@ -47,15 +49,16 @@ typedef struct gb_lua_vm {
 
 /* What a VM is made for. The settings are options of the server that scripts may have as params of the same name. */
 typedef struct gb_lua_vm_options {
-    size_t memory_bytes;
+    size_t memory_bytes, place_memory_bytes;
     uint64_t seed;
     double stale_after_ns, aging_ns;
 } gb_lua_vm_options;
 
-void gb_lua_vm_options_default(gb_lua_vm_options *options);    /* GB_LUA_MEMORY, seed 0, 1 s, 5 s */
+void gb_lua_vm_options_default(gb_lua_vm_options *options);    /* the caps above, seed 0, 1 s, 5 s */
 
 int  gb_lua_vm_new(gb_lua_vm **out, const gb_lua_vm_options *options, gb_error *err);
 void gb_lua_vm_free(gb_lua_vm *vm);
+void gb_lua_vm_limit(gb_lua_vm *vm, size_t memory_bytes);    /* another cap, at most the larger of the two options */
 
 /* Compiles text (never bytecode) and leaves the function on the stack. GB_EPOLICY with file:line. */
 int gb_lua_vm_compile(gb_lua_vm *vm, const char *chunk, const char *source, size_t bytes, gb_error *err);

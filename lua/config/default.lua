@@ -85,6 +85,20 @@ return {
     policy_order = "gimbal",
     -- policy for score_expert and placement_cost: builtin (search with a proved bound), a shipped name or a .lua file
     policy_place = "builtin",
+    -- CPU time after which a script is stopped: one select_engine
+    policy_select_ms = 2,
+    -- the same: one order_queue
+    policy_order_ms = 5,
+    -- the same: a whole rearrangement of experts
+    policy_place_ms = 250,
+    -- the same: running the file itself
+    policy_load_ms = 100,
+    -- the same: export or import of state at a swap
+    policy_carry_ms = 20,
+    -- memory that a script may hold
+    policy_memory = "32M",
+    -- memory that a script which places experts may hold
+    policy_place_memory = "64M",
     -- load every *.lua policy of this directory at start
     -- policy_dir = "DIR",
     -- a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded

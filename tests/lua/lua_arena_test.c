@@ -51,6 +51,18 @@ static void shrinking_never_fails(void)
     gb_lua_arena_deinit(&arena);
 }
 
+static void the_cap_can_change_within_what_is_mapped(void)
+{
+    CHECK_EQ(gb_lua_arena_init(&arena, CAP), 0);
+    gb_lua_arena_limit(&arena, CAP / 2);
+    CHECK(take(CAP / 2 + 1) == NULL);
+    char *half = take(CAP / 2);
+    CHECK(half != NULL && take(CAP / 2) == NULL);
+    gb_lua_arena_limit(&arena, CAP);
+    CHECK(take(CAP / 2) != NULL);
+    gb_lua_arena_deinit(&arena);
+}
+
 static unsigned rings;
 
 static void ring(void *self)
@@ -105,4 +117,4 @@ static void pieces_do_not_overlap(void)
 }
 
 TESTS(TEST(the_cap_is_met_to_the_byte), TEST(what_is_given_back_can_be_taken_again), TEST(shrinking_never_fails),
-      TEST(the_alarm_rings_once), TEST(pieces_do_not_overlap))
+      TEST(the_cap_can_change_within_what_is_mapped), TEST(the_alarm_rings_once), TEST(pieces_do_not_overlap))

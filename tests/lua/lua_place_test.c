@@ -277,6 +277,7 @@ static void start(void)
     fake_init(&f, &server_options);
     CHECK_EQ(gb_server_new(&server, &server_options, &err), 0);
     CHECK_EQ(gb_lua_host_new(&host, server, 1, &err), 0);
+    if (!host) exit(1);    /* there is nothing to test then */
     set_up();
 }
 
@@ -284,6 +285,7 @@ static void stop(void)
 {
     tear_down();
     gb_lua_host_free(host);
+    host = NULL;
     gb_server_free(server);
     fake_deinit(&f);
 }

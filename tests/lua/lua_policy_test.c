@@ -280,6 +280,19 @@ static void errors_that_a_script_catches_are_its_own(void)
     unload(p);
 }
 
+static void the_first_two_hundred_calls_of_a_hook_get_time_to_compile(void)
+{
+    gb_lua_policy *p = load("return { api = 1, select_engine = function() return 1 end, order_queue = function() end }");
+    const gb_lua_guard *guard = &gb_lua_policy_vm(p)->guard;
+    for (int call = 1; call <= 300; call++) {
+        choose(p, 0);
+        CHECK_EQ(guard->budget_ns, gb_seconds(10) + (call <= 200 ? gb_ms(6) : 0));    /* the budget of these tests, and more */
+    }
+    order(p, 1, 0);
+    CHECK_EQ(guard->budget_ns, gb_seconds(10) + gb_ms(6));    /* each hook has its own */
+    unload(p);
+}
+
 /* Each level is unwound by itself when a script is stopped: two hundred take a millisecond, ten thousand did seventy. */
 static void pcalls_nest_two_hundred_deep_and_every_call_starts_anew(void)
 {
@@ -482,7 +495,7 @@ TESTS(TEST(select_engine_reads_the_live_columns_and_the_request),
       TEST(a_script_has_the_hooks_that_it_defines), TEST(every_bad_answer_of_select_engine_is_a_fault_with_its_sentence),
       TEST(every_error_in_a_script_is_a_fault_with_file_and_line), TEST(every_bad_order_is_a_fault_with_its_sentence),
       TEST(a_traceback_names_the_scripts_functions_only), TEST(errors_that_a_script_catches_are_its_own),
-      TEST(pcalls_nest_two_hundred_deep_and_every_call_starts_anew),
+      TEST(the_first_two_hundred_calls_of_a_hook_get_time_to_compile), TEST(pcalls_nest_two_hundred_deep_and_every_call_starts_anew),
       TEST(views_show_nothing_outside_their_hook), TEST(a_script_that_cannot_work_is_refused_with_its_reason),
       TEST(a_script_may_start_from_a_shipped_policy),
       TEST(shipped_policies_allocate_nothing_per_decision), TEST(a_script_that_makes_garbage_never_meets_its_cap),

@@ -21,11 +21,13 @@ static void start(void)
     err.text[0] = 0;
     CHECK_EQ(gb_server_new(&server, &options, &err), 0);
     CHECK_EQ(gb_lua_host_new(&host, server, 1, &err), 0);
+    if (!host) exit(1);    /* there is nothing to test then */
 }
 
 static void stop(void)
 {
     gb_lua_host_free(host);
+    host = NULL;
     gb_server_free(server);
     fake_deinit(&f);
 }

@@ -67,6 +67,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("policies", policy_memory, INT, "32M", 4194304, 1073741824, "BYTES", "memory that a script may hold") \
     X("policies", policy_place_memory, INT, "64M", 4194304, 1073741824, "BYTES", "memory that a script which places experts may hold") \
     X("policies", policy_dir, STRING, "", 0, 0, "DIR", "load every *.lua policy of this directory at start") \
+    X("policies", policy_watch, BOOL, "false", 0, 0, "", \
+      "for development: load a file of policy_dir anew when it changes; it decides at once where a policy of its name does") \
     X("policies", policy_check, BOOL, "true", 0, 0, "", \
       "a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded") \
     X("policies", policy_store, STRING, "", 0, 0, "DIR", \

@@ -91,6 +91,7 @@ static int serve(gb_instance *instance, const secret *key, const secret *token)
     gb_driver_options driver_options = {
         .shutdown_timeout = gb_seconds((uint64_t)options->shutdown_timeout_s), .stats_every = gb_seconds(10),
         .executable = "/proc/self/exe", .checks_loads = options->policy_check,
+        .watched_dir = options->policy_watch ? options->policy_dir : NULL,
         .api_key = key->text[0] ? key->text : NULL, .admin_token = token->text[0] ? token->text : NULL,
     };
     gb_driver *driver = NULL;
@@ -129,6 +130,8 @@ static int run(const gb_args *args)
     log_options(options);
     if (!status) status = read_secret(&key, options->api_key_file, &err);
     if (!status) status = read_secret(&token, options->admin_token_file, &err);
+    if (!status && options->policy_watch && !*options->policy_dir)
+        status = gb_fail(&err, GB_EINVAL, "policy_watch needs a directory to watch: give --policy-dir DIR");
     gb_map_guard_start();
     if (!status) status = gb_instance_open(&instance, options, &err);
     gb_map_guard_stop();

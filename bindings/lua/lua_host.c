@@ -1,8 +1,5 @@
 #include "bindings/lua/lua_host.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +113,11 @@ void gb_lua_host_forget(gb_lua_host *host, gb_lua_version *v)
     }
 }
 
+void gb_lua_host_forget_from(gb_lua_host *host, uint32_t first)
+{
+    while (host->n_versions && host->versions[host->n_versions - 1]->number >= first) forget(host, host->n_versions - 1);
+}
+
 static void make_room(gb_lua_host *host)
 {
     for (uint32_t i = 0; host->n_versions == GB_LUA_VERSIONS_MAX; i++) {
@@ -186,8 +188,7 @@ static int keep_hooks(gb_lua_version *v, int only, gb_error *err)
     return gb_fail(err, GB_EINVAL, "%s has no %s", v->chunk, gb_hook_name((gb_hook)only));
 }
 
-/* The end of a path tells more than its beginning. */
-static void set_chunk(char out[GB_LUA_CHUNK_BYTES], const char *chunk)
+void gb_lua_host_chunk(char out[GB_LUA_CHUNK_BYTES], const char *chunk)
 {
     size_t n = strlen(chunk);
     if (n < GB_LUA_CHUNK_BYTES) memcpy(out, chunk, n + 1);
@@ -199,12 +200,13 @@ static int new_version(gb_lua_version **out, const char *chunk, const char *sour
     gb_lua_version *v = calloc(1, sizeof *v);
     if (!v || !(v->source = malloc(bytes + 1))) {
         free_version(v);
-        return gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
+        gb_fail(err, GB_ENOMEM, "out of memory for policy %s", chunk);
+        return GB_ENOMEM;
     }
     memcpy(v->source, source, bytes);
     v->source[bytes] = 0;
     v->bytes = bytes;
-    set_chunk(v->chunk, chunk);
+    gb_lua_host_chunk(v->chunk, chunk);
     gb_sha256_hex(v->sha256, source, bytes);
     *out = v;
     return GB_OK;
@@ -284,60 +286,6 @@ int gb_lua_host_load_file(gb_lua_host *host, uint32_t *number, const char *hook,
     return status;
 }
 
-/* ---- a directory ---- */
-
-static int is_policy_file(const struct dirent *entry)
-{
-    size_t n = strlen(entry->d_name);
-    return entry->d_name[0] != '.' && n > 4 && strcmp(entry->d_name + n - 4, ".lua") == 0;
-}
-
-static int check_stays_inside(const char *real_dir, const char *path, gb_error *err)
-{
-    char real[PATH_MAX];
-    if (!realpath(path, real)) return gb_fail(err, GB_EIO, "%s cannot be opened: %s", path, strerror(errno));
-    size_t n = strlen(real_dir);
-    if (strncmp(real, real_dir, n) == 0 && (real[n] == '/' || strcmp(real_dir, "/") == 0)) return GB_OK;
-    return gb_fail(err, GB_EINVAL, "%s is a link out of the policy directory, to %s; copy the file into it", path, real);
-}
-
-static int load_entry(gb_lua_host *host, const char *dir, const char *real_dir, const char *entry, uint32_t first, gb_error *err)
-{
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof path, "%s/%s", dir, entry) >= (int)sizeof path)
-        return gb_fail(err, GB_EINVAL, "%s/%s: the path is too long", dir, entry);
-    uint32_t number;
-    int status = check_stays_inside(real_dir, path, err);
-    if (!status) status = gb_lua_host_load_file(host, &number, NULL, path, err);
-    if (status) return status;
-    const gb_lua_version *v = gb_lua_host_find_version(host, number);
-    for (uint32_t i = 0; i < host->n_versions; i++) {
-        const gb_lua_version *other = host->versions[i];
-        if (other->number >= first && other != v && strcmp(other->name, v->name) == 0)
-            return gb_fail(err, GB_EEXIST, "%s and %s both make a policy named %s; rename one", other->chunk, path, v->name);
-    }
-    return GB_OK;
-}
-
-int gb_lua_host_load_dir(gb_lua_host *host, const char *dir, gb_error *err)
-{
-    char real_dir[PATH_MAX];
-    struct dirent **entries = NULL;
-    int n = realpath(dir, real_dir) ? scandir(dir, &entries, is_policy_file, alphasort) : -1;
-    if (n < 0) {
-        return gb_fail(err, errno == ENOENT ? GB_ENOTFOUND : GB_EIO, "the policy directory %s cannot be read: %s", dir, strerror(errno));
-    }
-    uint32_t first = host->next_number;
-    int status = GB_OK;
-    for (int i = 0; i < n; i++) {
-        if (!status) status = load_entry(host, dir, real_dir, entries[i]->d_name, first, err);
-        free(entries[i]);
-    }
-    free(entries);
-    while (status && host->n_versions && host->versions[host->n_versions - 1]->number >= first) forget(host, host->n_versions - 1);
-    return status;
-}
-
 /* ---- deciding ---- */
 
 int gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err)
@@ -373,7 +321,7 @@ static bool is_path(const char *text)
 static gb_lua_version *find_same(gb_lua_host *host, const char *path, const gb_lua_text *text)
 {
     char sha256[GB_SHA256_HEX + 1], chunk[GB_LUA_CHUNK_BYTES];
-    set_chunk(chunk, path);
+    gb_lua_host_chunk(chunk, path);
     gb_sha256_hex(sha256, text->data, text->bytes);
     for (uint32_t i = host->n_versions; i-- > 0;) {
         gb_lua_version *v = host->versions[i];

@@ -100,6 +100,12 @@ typedef struct gb_lua_store_info {
 
 bool gb_lua_host_store(const gb_lua_host *host, gb_lua_store_info *info);    /* false: there is none */
 
+bool gb_lua_is_policy_file(const char *name);    /* *.lua, and not hidden */
+/* A file of that directory has changed: its bytes, unless they are those of its newest version, become a new one (*version, else 0),
+   which takes over the hooks that a version of its name decides. What is refused is remembered as an event, with file:line, and leaves
+   what decides as it was. */
+int gb_lua_host_reload(gb_lua_host *host, const char *dir, const char *entry, const gb_lua_change *change, uint32_t *version, gb_error *err);
+
 /* Counts the changes of what decides: activations, rollbacks, quarantines, params. */
 uint64_t gb_lua_host_generation(const gb_lua_host *host);
 

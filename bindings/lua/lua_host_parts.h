@@ -76,6 +76,8 @@ gb_lua_version *gb_lua_host_find_version(const gb_lua_host *host, uint32_t numbe
 int  gb_lua_host_parse_hook(int *hook, const char *name, gb_error *err);               /* GB_HOOKS stands for all of them */
 int  gb_lua_host_unknown(uint32_t number, gb_error *err);
 int  gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err);            /* builds its VM when it has none */
+void gb_lua_host_forget_from(gb_lua_host *host, uint32_t first);    /* every version with this number or a higher one; none may decide */
+void gb_lua_host_chunk(char out[GB_LUA_CHUNK_BYTES], const char *chunk);    /* the end of a path, which tells more than its beginning */
 void gb_lua_host_retire(gb_lua_host *host);    /* keeps the VMs that decide or stand by, and the GB_LUA_WARM_MAX most recent others */
 int  gb_lua_host_lacks(const gb_lua_version *v, int hook, gb_error *err);
 void gb_lua_host_forget(gb_lua_host *host, gb_lua_version *v);

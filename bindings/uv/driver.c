@@ -6,6 +6,7 @@
 
 #include "bindings/uv/checker.h"
 #include "bindings/uv/listen.h"
+#include "bindings/uv/watch.h"
 #include "bindings/uv/worker.h"
 #include "core/base/assert.h"
 #include "core/base/log.h"
@@ -30,6 +31,7 @@ struct gb_driver {
     uint32_t n_signals;
     gb_instance *instance;
     gb_rpc_service *service;
+    gb_watch *watch;             /* NULL: no directory is watched */
     gb_checker *checker;         /* NULL: policies are not checked here */
     gb_listen *listen;
     gb_worker *worker;
@@ -243,6 +245,8 @@ static void close_everything(gb_driver *d, gb_time now)
     gb_listen_close(d->listen, now);    /* with the connections go the calls that wait for a check */
     gb_checker_close(d->checker);
     d->checker = NULL;
+    gb_watch_close(d->watch);
+    d->watch = NULL;
     if (d->worker) gb_worker_close(d->worker);
     close_handle((uv_handle_t *)&d->prepare);
     close_handle((uv_handle_t *)&d->timer);
@@ -319,6 +323,8 @@ static int make_parts(gb_driver *d, gb_error *err)
     if (!status) status = gb_listen_new(&d->listen, &d->loop, d->service, now_of, d, err);
     gb_worker_calls calls = {.self = d, .done = on_round_done, .copied = on_copied};
     if (!status) status = gb_worker_new(&d->worker, &d->loop, d->instance->executor, &calls, err);
+    const char *dir = d->options.watched_dir;
+    if (!status && dir) status = gb_watch_new(&d->watch, &d->loop, d->instance->policies, dir, now_of, d, err);
     return status;
 }
 

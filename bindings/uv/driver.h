@@ -16,6 +16,7 @@ typedef struct gb_driver_options {
     const char *admin_token;
     const char *executable;        /* the gimbal command, which checks policies in processes of their own; NULL = nobody does. Borrowed */
     bool checks_loads;             /* as gb_rpc_service_options */
+    const char *watched_dir;       /* policies that are loaded anew when their file changes; NULL = none. Borrowed until gb_driver_new is back */
 } gb_driver_options;
 
 /* The instance is borrowed for the driver's life. SIGPIPE is ignored from now on. */

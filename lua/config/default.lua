@@ -101,6 +101,8 @@ return {
     policy_place_memory = "64M",
     -- load every *.lua policy of this directory at start
     -- policy_dir = "DIR",
+    -- for development: load a file of policy_dir anew when it changes; it decides at once where a policy of its name does
+    policy_watch = false,
     -- a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded
     policy_check = true,
     -- keep loaded policies and changes of what decides in this directory, and restore what decided last at start

@@ -8,6 +8,7 @@ static int init_search(gb_planner *p, gb_arena *arena, const gb_placement *shape
 {
     int rc = gb_solver_init(&p->solver, arena, shape->layers, shape->experts, shape->ranks, err);
     if (!rc) rc = gb_rearrange_init(&p->rearrangement, arena, &p->solver, &p->options.solve, shape->sources, err);
+    if (!rc) rc = gb_rearrange_add_spare(&p->rearrangement, arena, spare_slots(shape), err);
     if (!rc) rc = gb_links_init(&p->links, arena, shape->sources, shape->ranks, err);
     if (!rc) rc = gb_decider_init(&p->decider, arena, shape, err);
     if (!rc) rc = gb_placement_init(&p->next, arena, shape->layers, shape->sources, shape->experts, shape->ranks, spare_slots(shape), err);
@@ -58,9 +59,11 @@ static void find_homes(gb_planner *p, const gb_placement *live)
 static void place_copies(gb_planner *p, const gb_placement *live)
 {
     size_t row = (size_t)live->sources * live->experts;
-    for (uint32_t l = 0; l < live->layers; l++)
-        gb_replicas_place(&p->replicas, &p->next, l, &p->options.solve.weights, &p->links, p->estimate.traffic + l * row,
-                          p->rearrangement.rank_of + (size_t)l * live->experts, live);
+    for (uint32_t l = 0; l < live->layers; l++) {
+        if (p->rearrangement.has_slots[l]) gb_rearrange_put_slots(&p->rearrangement, &p->next, l);
+        else gb_replicas_place(&p->replicas, &p->next, l, &p->options.solve.weights, &p->links, p->estimate.traffic + l * row,
+                               p->rearrangement.rank_of + (size_t)l * live->experts, live);
+    }
 }
 
 gb_verdict gb_planner_decide(gb_planner *p, const gb_placement *live, gb_time now)

@@ -1,7 +1,7 @@
 /* From closed windows to a migration: every window goes into the estimate, every so many of them experts are placed anew. Whoever
    places (the built-in search, or a policy through the one seam below) says for each expert on which rank it should live; the rest
-   is the same for all: copies into spare slots, validity, the gain threshold, the caps on moves and bytes, and the order of moves
-   (decide.h). Nothing is applied here. One thread; memory from an arena, taken once; deciding allocates nothing. */
+   is the same for all: copies into spare slots (where the policy has not filled them itself), validity, the gain threshold, the caps
+   on moves and bytes, and the order of moves (decide.h). Nothing is applied here. One thread; memory from an arena, taken once; deciding allocates nothing. */
 #ifndef GB_MOE_PLANNER_H
 #define GB_MOE_PLANNER_H
 
@@ -17,8 +17,8 @@ typedef struct gb_planner_options {
     gb_solve_options solve;     /* weights, gain threshold, caps; expert_bytes > 0 */
 } gb_planner_options;
 
-/* The seam. Fills r->rank_of (experts / ranks of each layer on every rank) and returns 0; after GB_POLICY_NIL and GB_POLICY_FAULT it
-   has been filled by gb_rearrange_built_in all the same. */
+/* The seam. Fills r->rank_of (experts / ranks of each layer on every rank), or the slots of layers, and returns 0; after GB_POLICY_NIL
+   and GB_POLICY_FAULT it has been filled by gb_rearrange_built_in all the same. */
 typedef int gb_planner_place(void *self, gb_rearrangement *r, gb_time now);
 
 typedef struct gb_planner_stats {

@@ -167,16 +167,19 @@ bool gb_rearrange_is_by_slots(const gb_rearrangement *r)
     return has_spare(r);
 }
 
+void gb_rearrange_put_slots(const gb_rearrangement *r, gb_placement *next, uint32_t layer)
+{
+    memcpy(gb_placement_layer_slots(next, layer), r->expert_of_slot + (size_t)layer * slots_of(r), slots_of(r) * sizeof *r->expert_of_slot);
+    gb_route_evenly(next, layer, layer_traffic(r, layer));
+}
+
 void gb_rearrange_settle(const gb_rearrangement *r, gb_placement *next, const gb_placement *now)
 {
     GB_ASSERT(next->slots_per_rank == r->slots_per_rank);
     next->version = now->version + 1;
     if (!gb_rearrange_is_by_slots(r)) gb_plan_settle(next, now, r->rank_of);
-    for (uint32_t l = 0; l < next->layers; l++) {
-        if (!r->has_slots[l] || !has_spare(r)) continue;
-        memcpy(gb_placement_layer_slots(next, l), r->expert_of_slot + (size_t)l * slots_of(r), slots_of(r) * sizeof *r->expert_of_slot);
-        gb_route_evenly(next, l, layer_traffic(r, l));
-    }
+    for (uint32_t l = 0; l < next->layers; l++)
+        if (r->has_slots[l] && has_spare(r)) gb_rearrange_put_slots(r, next, l);
 }
 
 void gb_rearrange_built_in(gb_rearrangement *r)

@@ -49,6 +49,9 @@ int gb_rearrange_take_slots(gb_rearrangement *r, uint32_t layer, gb_error *err);
 /* Places the layers without slots by the swap search, on the solver's numbers. */
 void gb_rearrange_search(gb_rearrangement *r);
 
+/* The slots that a policy gave a layer, spare ones included, into `next`; its copies share their expert's traffic evenly. */
+void gb_rearrange_put_slots(const gb_rearrangement *r, gb_placement *next, uint32_t layer);
+
 /* The answer as a placement after `now`, both of the solver's shape with slots_per_rank; copies share their expert's traffic evenly.
    `now` may hold copies only if a policy gave the slots of all layers. */
 void gb_rearrange_settle(const gb_rearrangement *r, gb_placement *next, const gb_placement *now);

@@ -97,6 +97,51 @@ static void spare_slots_get_copies_for_the_sources_that_lack_them(void)
     stop();
 }
 
+/* Homes as they are; the hot experts 0 to 3 have a copy on the ranks of source 1, and layer 0 is left to the core. */
+static int place_slots(void *self, gb_rearrangement *r, gb_time now)
+{
+    gb_error err = {{0}};
+    (void)now;
+    ++*(int *)self;
+    gb_rearrange_built_in(r);
+    for (uint32_t l = 1; l < LAYERS; l++) {
+        for (uint32_t i = 0; i < RANKS * r->slots_per_rank; i++) {
+            int rank = (int)(i / r->slots_per_rank), place = (int)(i % r->slots_per_rank), share = EXPERTS / RANKS;
+            r->slots[i] = place < share ? rank * share + place : rank < 2 ? -1 : (rank - 2) * 2 + place - share;
+        }
+        CHECK_EQ(gb_rearrange_take_slots(r, l, &err), 0);
+    }
+    return GB_OK;
+}
+
+static void slots_that_a_policy_fills_are_taken_as_they_are(void)
+{
+    int asked = 0;
+    start(2);
+    planner.place = place_slots;
+    planner.self = &asked;
+    for (int i = 0; i < 3; i++) {
+        window.id++;
+        for (uint32_t l = 0; l < LAYERS; l++)
+            for (uint32_t s = 0; s < SOURCES; s++)
+                for (uint32_t e = 0; e < EXPERTS; e++) gb_matrix_row(&window.counts, l, s)[e] = e < 4 ? 1000 : 50;
+        gb_planner_observe(&planner, &window);
+    }
+    CHECK_EQ(gb_planner_decide(&planner, &live, 0), GB_VERDICT_ACCEPTED);
+    CHECK_EQ(asked, 1);
+    CHECK(take_the_plan() >= 4 * (LAYERS - 1));
+    for (uint32_t l = 1; l < LAYERS; l++) {
+        const int32_t *slots = gb_placement_layer_slots(&live, l);
+        for (int e = 0; e < 4; e++) {
+            CHECK_EQ(slots[e], e);
+            CHECK_EQ(slots[(2 + e / 2) * 6 + 4 + e % 2], e);
+            CHECK_EQ(gb_placement_rank_of_slot(&live, gb_placement_routes(&live, l, 0)[e]), 0);
+            CHECK_EQ(gb_placement_rank_of_slot(&live, gb_placement_routes(&live, l, 1)[e]), 2 + e / 2);
+        }
+    }
+    stop();
+}
+
 static void a_decision_waits_for_so_many_windows(void)
 {
     start(0);
@@ -198,6 +243,6 @@ static void options_out_of_range_are_refused(void)
 }
 
 TESTS(TEST(experts_move_to_the_sources_that_use_them_and_then_stay), TEST(spare_slots_get_copies_for_the_sources_that_lack_them),
-      TEST(a_decision_waits_for_so_many_windows), TEST(the_caps_cut_the_plan_and_the_threshold_refuses_it),
+      TEST(slots_that_a_policy_fills_are_taken_as_they_are), TEST(a_decision_waits_for_so_many_windows), TEST(the_caps_cut_the_plan_and_the_threshold_refuses_it),
       TEST(whoever_places_a_gain_is_asked_for), TEST(noise_of_1_percent_moves_at_most_30_experts_a_window),
       TEST(options_out_of_range_are_refused))

@@ -23,4 +23,7 @@ int gb_bench_policy(const gb_bench_flags *flags);
 /* The rows of bench policy about score_expert. */
 int gb_bench_score(gb_report *report, int64_t rounds, gb_error *err);
 
+/* And those about changing a policy. */
+int gb_bench_swap(gb_report *report, int64_t rounds, gb_error *err);
+
 #endif

@@ -314,6 +314,7 @@ static int run_all(gb_report *report, int64_t rounds, gb_error *err)
     if (!status) run_order(report, &s, rounds);
     if (!status) run_absent(report, &s, rounds);
     close_scene(&s);
+    if (!status) status = gb_bench_swap(report, rounds, err);
     return status ? status : gb_bench_score(report, rounds, err);
 }
 

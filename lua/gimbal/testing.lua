@@ -179,8 +179,8 @@ function new_environment(host)
     })
 end
 
--- Runs a policy file as the host does; without a path, the one that `gimbal policy test` names. Returns the policy and its fake host: {now_ns, seed, lines}, to set the time and read
--- what was logged. options: now_ns, seed, and params that replace the file's.
+-- Runs a policy file as the host does; without a path, the one that `gimbal policy test` names. Returns the policy and its fake
+-- host: {now_ns, seed, lines}, to set the time and read what was logged. options: now_ns, seed, and params that replace the file's.
 function testing.load(path, options)
     path = path or os.getenv("GIMBAL_POLICY") or error("testing.load wants the path of a policy, or `gimbal policy test FILE`", 2)
     options = options or {}
@@ -421,8 +421,8 @@ end
 
 -- ---- random tables -----------------------------------------------------------------------------------------------------
 
--- n engines under some load, for properties that hold on every table.
-function testing.any_engines(random, n)
+-- Rows of n engines under some load, for properties that hold on every table.
+function testing.any_engine_rows(random, n)
     local rows = {}
     for i = 1, n do
         rows[i] = {
@@ -432,10 +432,12 @@ function testing.any_engines(random, n)
             cached_tokens = random(3) == 0 and random(4096) or 0, pending = random(8), kv_used_tokens = random(100000),
         }
     end
-    return testing.engines(rows, random(n))
+    return rows
 end
 
-function testing.any_queue(random, n)
+function testing.any_engines(random, n) return testing.engines(testing.any_engine_rows(random, n), random(n)) end
+
+function testing.any_queue_rows(random, n)
     local rows = {}
     for i = 1, n do
         local prompt, generated, wait = 1 + random(8192), random(4) == 0 and random(512) or 0, random(1e10)
@@ -445,7 +447,140 @@ function testing.any_queue(random, n)
             cached_tokens = random(3) == 0 and random(prompt) or 0,
         }
     end
-    return testing.queue(rows)
+    return rows
+end
+
+function testing.any_queue(random, n) return testing.queue(testing.any_queue_rows(random, n)) end
+
+-- ---- properties --------------------------------------------------------------------------------------------------------
+
+local kinds = {
+    engines = { rows = testing.any_engine_rows, view = function(case) return testing.engines(case.rows, case.next) end },
+    queue = { rows = testing.any_queue_rows, view = function(case) return testing.queue(case.rows) end },
+}
+
+-- The error of the property on this case, or nil. The property's own random numbers are the same each time.
+local function failure(kind, case, property)
+    local ok, why = pcall(property, kinds[kind].view(case), testing.random(case.seed))
+    if ok then return nil end
+    return type(why) == "table" and tostring(why.message or "assertion failed") or tostring(why)
+end
+
+local function without_row(case, index)
+    local smaller = { seed = case.seed, next = math.min(case.next, #case.rows - 2), rows = {} }
+    for i, row in ipairs(case.rows) do
+        if i ~= index then smaller.rows[#smaller.rows + 1] = row end
+    end
+    return smaller
+end
+
+local function without_value(case, index, name)
+    local smaller = { seed = case.seed, next = case.next, rows = {} }
+    for i, row in ipairs(case.rows) do
+        smaller.rows[i] = {}
+        for key, value in pairs(row) do
+            if i ~= index or key ~= name then smaller.rows[i][key] = value end
+        end
+    end
+    return smaller
+end
+
+local function sorted_names(row)
+    local names = {}
+    for name in pairs(row) do names[#names + 1] = name end
+    table.sort(names)
+    return names
+end
+
+-- One row or one value less, and it still fails; nil when there is no such case.
+local function shrink_once(kind, case, property)
+    for i = 1, #case.rows > 1 and #case.rows or 0 do
+        local smaller = without_row(case, i)
+        if failure(kind, smaller, property) then return smaller end
+    end
+    for i, row in ipairs(case.rows) do
+        for _, name in ipairs(sorted_names(row)) do
+            local smaller = without_value(case, i, name)
+            if failure(kind, smaller, property) then return smaller end
+        end
+    end
+end
+
+local function show_case(kind, case)
+    local rows = {}
+    for i, row in ipairs(case.rows) do
+        local values = {}
+        for k, name in ipairs(sorted_names(row)) do values[k] = string.format("%s = %.17g", name, row[name]) end
+        rows[i] = #values > 0 and "{ " .. table.concat(values, ", ") .. " }" or "{}"
+    end
+    return string.format("testing.%s({ %s }%s)", kind, table.concat(rows, ", "), kind == "engines" and ", " .. case.next or "")
+end
+
+-- Holds a property against random tables. kind is "engines" or "queue"; property(view, random) fails with an error. options: cases
+-- (1000), seed (1), most (rows, 16). The error has the smallest table that was found to fail, as a line of Lua.
+function testing.for_all(kind, options, property)
+    assert(kinds[kind], "testing.for_all wants \"engines\" or \"queue\"")
+    local seed = options.seed or 1
+    for i = 1, options.cases or 1000 do
+        local random = testing.random(seed * 1000003 + i)
+        local n = 1 + random(options.most or 16)
+        local case = { rows = kinds[kind].rows(random, n), next = random(n), seed = seed * 1000003 + i }
+        if failure(kind, case, property) then
+            local smaller = case
+            while smaller do case, smaller = smaller, shrink_once(kind, smaller, property) end
+            error(string.format("case %d of seed %d: %s\nthe smallest table that fails: %s", i, seed, failure(kind, case, property),
+                show_case(kind, case)), 2)
+        end
+    end
+end
+
+-- ---- golden decisions --------------------------------------------------------------------------------------------------
+
+local function one_line(value)
+    if type(value) ~= "table" then return tostring(value) end
+    local parts = {}
+    for i, part in ipairs(value) do parts[i] = one_line(part) end
+    return "[" .. table.concat(parts, " ") .. "]"
+end
+
+local function collect(decide)
+    local lines, seen = {}, {}
+    decide(function(name, ...)
+        assert(type(name) == "string" and not name:find("[\n:]"), "a decision needs a name without colons")
+        assert(not seen[name], "two decisions are called " .. name)
+        seen[name] = true
+        lines[#lines + 1] = name .. ": " .. one_line((...))
+    end)
+    return lines
+end
+
+local function read_lines(path)
+    local file, lines = io.open(path), {}
+    if not file then return nil end
+    for line in file:lines() do lines[#lines + 1] = line end
+    file:close()
+    return lines
+end
+
+local function write_lines(path, lines)
+    local file = assert(io.open(path, "w"))
+    file:write(table.concat(lines, "\n"), "\n")
+    file:close()
+end
+
+-- Compares decisions with those in a file, one "name: decision" a line. decide(record) calls record(name, decision) for each: what
+-- testing.select, order, place, costs or slots return. GIMBAL_GOLDEN=write in the environment (or options.write) writes the file anew.
+function testing.golden(path, decide, options)
+    local lines = collect(decide)
+    if (options and options.write) or os.getenv("GIMBAL_GOLDEN") == "write" then return write_lines(path, lines) end
+    local golden = read_lines(path)
+    if not golden then error(path .. " does not exist; run once with GIMBAL_GOLDEN=write, and look at what it says", 2) end
+    for i = 1, math.max(#lines, #golden) do
+        if lines[i] ~= golden[i] then
+            error(string.format("%s:%d: it was \"%s\" and is \"%s\" now; if that is meant, write it anew with GIMBAL_GOLDEN=write", path, i,
+                golden[i] or "nothing", lines[i] or "nothing"), 2)
+        end
+    end
 end
 
 return testing

@@ -157,4 +157,65 @@ describe("gimbal.testing", function()
         end
         assert.is_true(differs)
     end)
+
+    local function message_of(f, ...)
+        local ok, why = pcall(f, ...)
+        assert.is_false(ok)
+        return why
+    end
+
+    it("holds properties against random tables, the same for the same seed", function()
+        local function sums(seed)
+            local seen, all = 0, {}
+            testing.for_all("engines", { cases = 50, seed = seed, most = 8 }, function(engines, random)
+                assert.is_true(engines.n >= 1 and engines.n <= 8 and engines.next < engines.n)
+                seen = seen + 1
+                all[seen] = engines.waiting[0] + random(100)
+            end)
+            assert.equal(50, seen)
+            return all
+        end
+        assert.same(sums(3), sums(3))
+        assert.are_not.same(sums(3), sums(4))
+        testing.for_all("queue", { cases = 20 }, function(queue) assert.is_true(queue.n >= 1 and queue.promoted[0] <= 1) end)
+    end)
+
+    it("shows the smallest table that breaks a property", function()
+        local function never_crowded(engines)
+            for i = 0, engines.n - 1 do
+                if engines.waiting[i] > 200 then error("crowded", 0) end
+            end
+        end
+        local why = message_of(testing.for_all, "engines", { seed = 5 }, never_crowded)
+        assert.matches("case %d+ of seed 5: crowded", why)
+        assert.matches("testing%.engines%({ { waiting = %d+ } }, 0%)$", why)
+        assert.equal(why, message_of(testing.for_all, "engines", { seed = 5 }, never_crowded))
+        local again = loadstring("local testing = ... return " .. why:match("fails: (.*)$"))(testing)
+        assert.equal("crowded", message_of(never_crowded, again))
+    end)
+
+    it("compares golden decisions with those that were written", function()
+        local path = os.tmpname()
+        local function deciding(answer)
+            return function(record)
+                record("busy", answer)
+                record("idle", nil)
+                record("order", { 2, 0, 1 })
+                record("places", { { 0, 1 }, { 1, 0 } })
+            end
+        end
+        testing.golden(path, deciding(1), { write = true })
+        testing.golden(path, deciding(1))
+        local file = io.open(path)
+        assert.equal("busy: 1\nidle: nil\norder: [2 0 1]\nplaces: [[0 1] [1 0]]\n", file:read("*a"))
+        file:close()
+        local why = message_of(testing.golden, path, deciding(0))
+        assert.matches(":1: it was \"busy: 1\" and is \"busy: 0\" now", why)
+        assert.matches("GIMBAL_GOLDEN=write", why)
+        why = message_of(testing.golden, path, function(record) record("busy", 1) end)
+        assert.matches(":2: it was \"idle: nil\" and is \"nothing\" now", why)
+        os.remove(path)
+        assert.matches("does not exist; run once with GIMBAL_GOLDEN=write", message_of(testing.golden, path, deciding(1)))
+        assert.matches("two decisions are called a", message_of(testing.golden, path, function(record) record("a", 1) record("a", 2) end))
+    end)
 end)

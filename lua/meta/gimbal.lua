@@ -122,3 +122,8 @@ function gimbal.random(n) end
 --- A line in the server's log, at most ten a second.
 ---@param text string|number
 function gimbal.log(text) end
+
+--- The table of a shipped policy, fresh: change a param or a hook of it and return it, or take a hook.
+---@param name string
+---@return gimbal.policy
+function gimbal.shipped(name) end

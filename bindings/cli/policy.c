@@ -24,6 +24,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
     GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line"),
     GB_FLAG(gb_policy_flags, spec, STRING, "", 0, 0, "FILE", "test: another spec than the file beside the policy"),
+    GB_FLAG(gb_policy_flags, ratio, FLOAT, "1", 0.000001, 1, "RATIO", "shadow: the part of the decisions that it is to see"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
     GB_REMOTE_FLAGS(gb_policy_flags),
 };
@@ -53,6 +54,7 @@ static const gb_policy_verb verbs[] = {
     {"activate", "VERSION|NAME|builtin", "let a version decide, the newest of a name", 1, gb_policy_activate, NULL},
     {"rollback", "", "back to what decided before, at once; again = forward", 0, gb_policy_rollback, NULL},
     {"builtin", "", "the red button: the built-in in C decides", 0, gb_policy_builtin, NULL},
+    {"shadow", "VERSION|NAME|status|stop|promote", "compare a version with what decides, on live decisions", 1, gb_policy_shadow, NULL},
     {"set", "NAME=VALUE", "change one param while the policy runs", 1, gb_policy_set, NULL},
 };
 

@@ -8,6 +8,7 @@ typedef struct gb_policy_flags {
     gb_remote_flags remote;
     const char *hook, *name, *policy, *output, *replay, *on, *spec;
     int64_t expected_generation, after, most, fault;
+    double ratio;
     bool activate, force, json;
 } gb_policy_flags;
 
@@ -35,6 +36,10 @@ int gb_policy_activate(gb_remote *remote, const gb_args *args, gb_error *err);
 int gb_policy_rollback(gb_remote *remote, const gb_args *args, gb_error *err);
 int gb_policy_builtin(gb_remote *remote, const gb_args *args, gb_error *err);
 int gb_policy_set(gb_remote *remote, const gb_args *args, gb_error *err);
+
+/* policy_shadow.c */
+int  gb_policy_shadow(gb_remote *remote, const gb_args *args, gb_error *err);
+void gb_policy_print_comparison(const json_t *comparison, const char *a, const char *b);    /* the keys of its sides */
 
 /* The newest version of a name, or the number itself. GB_EABORTED with the nearest name when nothing has it. */
 int gb_policy_find_version(gb_remote *remote, const char *word, json_int_t *version, gb_error *err);

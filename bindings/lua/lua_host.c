@@ -14,7 +14,7 @@
 
 const char *gb_lua_state_name(gb_lua_state state)
 {
-    static const char *const names[] = {"ready", "active", "standby", "retired", "quarantined"};
+    static const char *const names[] = {"ready", "shadow", "active", "standby", "retired", "quarantined"};
     return names[state];
 }
 
@@ -80,10 +80,10 @@ static uint64_t seed_of(const gb_lua_host *host, const gb_lua_version *v)
     return gb_mix64(host->seed ^ strtoull(digits, NULL, 16));
 }
 
-static int build(gb_lua_host *host, gb_lua_version *v, gb_error *err)
+int gb_lua_host_build(gb_lua_host *host, const gb_lua_version *v, const char *chunk, gb_lua_counts *counts, gb_lua_policy **out, gb_error *err)
 {
     const gb_server_options *options = gb_server_options_get(host->server);
-    gb_lua_script script = {.chunk = v->chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
+    gb_lua_script script = {.chunk = chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
     gb_lua_vm_options_default(&script.vm);
     script.budgets = host->budgets;
     script.vm.memory_bytes = host->budgets.memory_bytes;
@@ -91,12 +91,20 @@ static int build(gb_lua_host *host, gb_lua_version *v, gb_error *err)
     script.vm.seed = seed_of(host, v);
     script.vm.stale_after_ns = (double)options->stale_after;
     script.vm.aging_ns = (double)options->aging;
-    int status = gb_lua_policy_new(&v->policy, &script, &v->counts, err);
+    int status = gb_lua_policy_new(out, &script, counts, err);
     if (status) return status;
-    gb_lua_policy_label(v->policy, v->name, v->number);
+    gb_lua_policy_label(*out, v->name, v->number);
     for (uint32_t i = 0; i < v->n_settings && !status; i++)
-        status = gb_lua_policy_set_param(v->policy, v->settings[i].name, &v->settings[i].value, err);
+        status = gb_lua_policy_set_param(*out, v->settings[i].name, &v->settings[i].value, err);
+    if (!status) return GB_OK;
+    gb_lua_policy_free(*out);
+    *out = NULL;
     return status;
+}
+
+static int build(gb_lua_host *host, gb_lua_version *v, gb_error *err)
+{
+    return gb_lua_host_build(host, v, v->chunk, &v->counts, &v->policy, err);
 }
 
 static void forget(gb_lua_host *host, uint32_t index)
@@ -121,7 +129,8 @@ void gb_lua_host_forget_from(gb_lua_host *host, uint32_t first)
 static void make_room(gb_lua_host *host)
 {
     for (uint32_t i = 0; host->n_versions == GB_LUA_VERSIONS_MAX; i++) {
-        if (!host->versions[i]->builtin && !gb_lua_host_holds(host, host->versions[i])) forget(host, i);
+        gb_lua_version *v = host->versions[i];
+        if (!v->builtin && !gb_lua_host_holds(host, v) && !gb_lua_host_shadows(host, v)) forget(host, i);
     }
 }
 
@@ -420,6 +429,8 @@ int gb_lua_host_new_within(gb_lua_host **out, gb_server *server, uint64_t seed, 
         gb_lua_host_free(host);
         return gb_fail(err, GB_ENOMEM, "out of memory for the policy host");
     }
+    host->builtin = *gb_server_policy(server, GB_HOOK_SELECT);    /* nobody else has set one */
+    gb_lua_host_sit_down(host);
     int status = load_shipped(host, err);
     if (status) {
         gb_lua_host_free(host);
@@ -436,6 +447,7 @@ void gb_lua_host_free(gb_lua_host *host)
     while (host->n_versions) forget(host, host->n_versions - 1);
     gb_lua_log_free(host->log);
     gb_lua_store_close(host->store);
+    gb_lua_watcher_free(host->watcher);
     free(host->window_block);
     free(host);
 }
@@ -446,6 +458,7 @@ static gb_lua_state state_of(const gb_lua_host *host, const gb_lua_version *v)
 {
     if (gb_lua_host_decides(host, v)) return GB_LUA_ACTIVE;
     if (gb_lua_host_is_quarantined(host, v)) return GB_LUA_QUARANTINED;
+    if (gb_lua_host_shadows(host, v)) return GB_LUA_SHADOW;
     if (gb_lua_host_holds(host, v)) return GB_LUA_STANDBY;
     return v->policy ? GB_LUA_READY : GB_LUA_RETIRED;
 }

@@ -10,6 +10,7 @@
 
 #include "bindings/lua/lua_budgets.h"
 #include "bindings/lua/lua_log.h"
+#include "bindings/lua/lua_shadow.h"
 #include "bindings/lua/lua_trial.h"
 #include "bindings/lua/lua_value.h"
 #include "core/moe/rearrange.h"
@@ -27,13 +28,14 @@ typedef struct gb_lua_host gb_lua_host;
 
 typedef enum gb_lua_state {
     GB_LUA_READY,      /* has a VM and can decide at once */
+    GB_LUA_SHADOW,     /* is asked beside what decides, and compared with it */
     GB_LUA_ACTIVE,     /* decides for at least one hook */
     GB_LUA_STANDBY,    /* decided before the active one, and can be gone back to at once */
     GB_LUA_RETIRED,    /* only its source is kept; activating it builds a VM again */
     GB_LUA_QUARANTINED,    /* failed too often: nothing activates it again but an operator who insists */
 } gb_lua_state;
 
-const char *gb_lua_state_name(gb_lua_state state);    /* "ready", "active", "standby", "retired", "quarantined" */
+const char *gb_lua_state_name(gb_lua_state state);    /* "ready", "shadow", "active", "standby", "retired", "quarantined" */
 
 typedef struct gb_lua_info {
     uint32_t version;                  /* 1.. in order of loading, unique in the host */
@@ -119,6 +121,13 @@ int gb_lua_host_rollback(gb_lua_host *host, const gb_lua_change *change, gb_erro
 int gb_lua_host_set(gb_lua_host *host, uint32_t version, const char *param, const gb_lua_value *value, const gb_lua_change *change, gb_error *err);
 /* The params of a version in order of names. false: no more, or its VM is retired. */
 bool gb_lua_host_param(const gb_lua_host *host, uint32_t version, uint32_t index, char name[GB_LUA_NAME_MAX + 1], gb_lua_value *value);
+
+/* Lets a version see a part (above 0, at most 1) of the live decisions, for the hook of change or both inline hooks that it has: what it
+   would have decided is compared, and nothing follows from it. It has a VM and a budget of its own (bindings/lua/lua_shadow.h). Activating it
+   ends its time as a shadow. GB_ENOTFOUND, GB_EINVAL, GB_EEXIST while another is in shadow, GB_EPOLICY. */
+int gb_lua_host_shadow_start(gb_lua_host *host, uint32_t version, double ratio, const gb_lua_change *change, gb_error *err);
+int gb_lua_host_shadow_stop(gb_lua_host *host, const gb_lua_change *change, gb_error *err);    /* GB_ENOTFOUND */
+const gb_lua_shadow *gb_lua_host_shadow(const gb_lua_host *host);    /* the latest; NULL when there was none */
 
 /* The short forms: by an operator at start. */
 int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t version, gb_error *err);

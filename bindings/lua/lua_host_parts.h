@@ -1,10 +1,11 @@
 /* Inside the policy host: lua_host.c keeps versions, lua_swap.c says which of them decide, lua_keep.c remembers both over restarts,
-   lua_idle.c does what may wait. All on the host's thread. Internal to bindings/lua. */
+   lua_shadow.c lets a version watch, lua_idle.c does what may wait. All on the host's thread. Internal to bindings/lua. */
 #ifndef GB_LUA_HOST_PARTS_H
 #define GB_LUA_HOST_PARTS_H
 
 #include "bindings/lua/lua_host.h"
 #include "bindings/lua/lua_policy.h"
+#include "bindings/lua/lua_shadow.h"
 #include "bindings/lua/lua_store.h"
 
 enum {
@@ -49,9 +50,13 @@ typedef struct gb_lua_seat {
     gb_time no_warning_before;
 } gb_lua_seat;
 
+typedef struct gb_lua_watcher gb_lua_watcher;
+
 struct gb_lua_host {
     gb_server *server;
     gb_lua_budgets budgets;
+    gb_policy builtin;                                /* the server's own */
+    gb_lua_watcher *watcher;                          /* in shadow now or before; NULL: none was */
     uint64_t seed, uses, generation;
     gb_time now;                                      /* the latest that was told */
     uint32_t next_number;
@@ -79,6 +84,8 @@ int  gb_lua_host_wake(gb_lua_host *host, gb_lua_version *v, gb_error *err);     
 void gb_lua_host_forget_from(gb_lua_host *host, uint32_t first);    /* every version with this number or a higher one; none may decide */
 void gb_lua_host_chunk(char out[GB_LUA_CHUNK_BYTES], const char *chunk);    /* the end of a path, which tells more than its beginning */
 void gb_lua_host_retire(gb_lua_host *host);    /* keeps the VMs that decide or stand by, and the GB_LUA_WARM_MAX most recent others */
+/* A VM for v; counts and chunk are borrowed for its life. */
+int  gb_lua_host_build(gb_lua_host *host, const gb_lua_version *v, const char *chunk, gb_lua_counts *counts, gb_lua_policy **out, gb_error *err);
 int  gb_lua_host_lacks(const gb_lua_version *v, int hook, gb_error *err);
 void gb_lua_host_forget(gb_lua_host *host, gb_lua_version *v);
 /* Adds a version as it was kept, unbuilt: its VM is made when it is needed. */
@@ -90,6 +97,7 @@ bool gb_lua_host_decides(const gb_lua_host *host, const gb_lua_version *v);
 bool gb_lua_host_is_quarantined(const gb_lua_host *host, const gb_lua_version *v);
 void gb_lua_host_remember_quarantine(gb_lua_host *host, const char *sha256);
 void gb_lua_host_lift_quarantine(gb_lua_host *host, const char *sha256);
+void gb_lua_host_sit_down(gb_lua_host *host);    /* at start: the built-in decides, and the host is asked */
 void gb_lua_host_reseat(gb_lua_host *host, gb_hook hook, gb_lua_version *v);         /* untold; it has a VM, or is NULL */
 gb_lua_setting *gb_lua_host_setting(gb_lua_version *v, const char *name);              /* the one of that name, or the next free; NULL: full */
 /* Logs a change, and remembers it. change may be NULL. */
@@ -97,6 +105,14 @@ void gb_lua_host_tell(gb_lua_host *host, gb_lua_event_kind kind, const gb_lua_ve
     __attribute__((format(printf, 5, 6)));
 /* Says and records who decides the hooks that have moved: one line for those that moved to one decider. */
 void gb_lua_host_tell_moved(gb_lua_host *host, gb_lua_event_kind kind, const bool moved[GB_HOOKS], const gb_lua_change *change);
+
+/* lua_shadow.c: after a decision, answer as it was given and ns that it took; nothing of it changes. */
+bool gb_lua_host_shadows(const gb_lua_host *host, const gb_lua_version *v);
+bool gb_lua_host_watches(const gb_lua_host *host, gb_hook hook);
+void gb_lua_host_shadow_select(gb_lua_host *host, const gb_request_row *request, const gb_engine_table *engines, int answer, uint64_t ns, gb_time now);
+void gb_lua_host_shadow_order(gb_lua_host *host, const gb_queue_table *queue, int answer, uint64_t ns, gb_time now);
+void gb_lua_host_shadow_decides(gb_lua_host *host, const gb_lua_version *v, const gb_lua_change *change);    /* its time as a shadow is over */
+void gb_lua_watcher_free(gb_lua_watcher *watcher);
 
 /* lua_keep.c: into the store, when there is one. What is done at start is not recorded: it is done at the next start again. A change
    that the store cannot take is done all the same, with a warning. */

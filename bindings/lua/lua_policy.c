@@ -131,6 +131,8 @@ const char *gb_lua_policy_name(const gb_lua_policy *policy) { return policy->nam
 bool gb_lua_policy_has(const gb_lua_policy *policy, gb_hook hook) { return policy->hooks[hook]; }
 gb_lua_vm *gb_lua_policy_vm(gb_lua_policy *policy) { return policy->vm; }
 
+void gb_lua_policy_silence(gb_lua_policy *policy) { policy->next_warning = GB_NEVER; }
+
 void gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t version)
 {
     snprintf(policy->vm->label, sizeof policy->vm->label, "%s v%u", name, version);

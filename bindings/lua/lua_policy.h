@@ -38,6 +38,7 @@ void gb_lua_policy_free(gb_lua_policy *policy);
 const char *gb_lua_policy_name(const gb_lua_policy *policy);    /* the script's own, or "" */
 bool        gb_lua_policy_has(const gb_lua_policy *policy, gb_hook hook);
 void        gb_lua_policy_label(gb_lua_policy *policy, const char *name, uint32_t version);    /* for its log lines */
+void        gb_lua_policy_silence(gb_lua_policy *policy);                                       /* its faults are counted, not logged */
 gb_lua_vm  *gb_lua_policy_vm(gb_lua_policy *policy);
 
 /* The hooks of gb_policy; self is the gb_lua_policy. After GB_POLICY_FAULT the VM has the fault. */

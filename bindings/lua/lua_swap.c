@@ -164,13 +164,15 @@ static void watch_pace(gb_lua_host *host, gb_hook hook, const gb_lua_version *v,
     s->timed = s->slow = 0;
 }
 
-static void note(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, int answer, uint32_t rows, uint64_t start_ns, gb_time now)
+/* How long it took, in ns. */
+static uint64_t note(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, int answer, uint32_t rows, uint64_t start_ns, gb_time now)
 {
     gb_lua_decision decision = {
         .at = now, .hook = hook, .version = v->number, .rows = rows, .answer = answer, .ns = clock_ns() - start_ns};
     if (answer == GB_POLICY_FAULT) decision.fault_kind = gb_lua_policy_vm(v->policy)->fault_kind;
     gb_lua_log_decision(host->log, &decision);
     watch_pace(host, hook, v, decision.ns, now);
+    return decision.ns;
 }
 
 static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time now)
@@ -182,31 +184,55 @@ static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time n
     return seat->active;
 }
 
-static int select_engine(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
+static int select_by_script(gb_lua_host *host, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
 {
-    gb_lua_host *host = self;
     gb_lua_version *v = begin_decision(host, GB_HOOK_SELECT, now);
     uint64_t start_ns = clock_ns();
     int answer = gb_lua_policy_select(v->policy, request, engines, now);
-    note(host, GB_HOOK_SELECT, v, answer, engines->n, start_ns, now);
-    if (answer != GB_POLICY_FAULT) return answer;
-    gb_lua_snapshot *snapshot = NULL;
-    gb_lua_snapshot_take(&snapshot, GB_HOOK_SELECT, request, engines, NULL, now);
-    failed(host, GB_HOOK_SELECT, v, snapshot, now);
+    uint64_t ns = note(host, GB_HOOK_SELECT, v, answer, engines->n, start_ns, now);
+    if (answer == GB_POLICY_FAULT) {
+        gb_lua_snapshot *snapshot = NULL;
+        gb_lua_snapshot_take(&snapshot, GB_HOOK_SELECT, request, engines, NULL, now);
+        failed(host, GB_HOOK_SELECT, v, snapshot, now);
+    }
+    gb_lua_host_shadow_select(host, request, engines, answer, ns, now);
+    return answer;
+}
+
+static int select_engine(void *self, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
+{
+    gb_lua_host *host = self;
+    if (host->seats[GB_HOOK_SELECT].active) return select_by_script(host, request, engines, now);
+    if (!gb_lua_host_watches(host, GB_HOOK_SELECT)) return host->builtin.select_engine(host->builtin.self, request, engines, now);
+    uint64_t start_ns = clock_ns();
+    int answer = host->builtin.select_engine(host->builtin.self, request, engines, now);
+    gb_lua_host_shadow_select(host, request, engines, answer, clock_ns() - start_ns, now);
+    return answer;
+}
+
+static int order_by_script(gb_lua_host *host, gb_queue_table *queue, gb_time now)
+{
+    gb_lua_version *v = begin_decision(host, GB_HOOK_ORDER, now);
+    uint64_t start_ns = clock_ns();
+    int answer = gb_lua_policy_order(v->policy, queue, now);
+    uint64_t ns = note(host, GB_HOOK_ORDER, v, answer, queue->n, start_ns, now);
+    if (answer == GB_POLICY_FAULT) {
+        gb_lua_snapshot *snapshot = NULL;
+        gb_lua_snapshot_take(&snapshot, GB_HOOK_ORDER, NULL, NULL, queue, now);
+        failed(host, GB_HOOK_ORDER, v, snapshot, now);
+    }
+    gb_lua_host_shadow_order(host, queue, answer, ns, now);
     return answer;
 }
 
 static int order_queue(void *self, gb_queue_table *queue, gb_time now)
 {
     gb_lua_host *host = self;
-    gb_lua_version *v = begin_decision(host, GB_HOOK_ORDER, now);
+    if (host->seats[GB_HOOK_ORDER].active) return order_by_script(host, queue, now);
+    if (!gb_lua_host_watches(host, GB_HOOK_ORDER)) return host->builtin.order_queue(host->builtin.self, queue, now);
     uint64_t start_ns = clock_ns();
-    int answer = gb_lua_policy_order(v->policy, queue, now);
-    note(host, GB_HOOK_ORDER, v, answer, queue->n, start_ns, now);
-    if (answer != GB_POLICY_FAULT) return answer;
-    gb_lua_snapshot *snapshot = NULL;
-    gb_lua_snapshot_take(&snapshot, GB_HOOK_ORDER, NULL, NULL, queue, now);
-    failed(host, GB_HOOK_ORDER, v, snapshot, now);
+    int answer = host->builtin.order_queue(host->builtin.self, queue, now);
+    gb_lua_host_shadow_order(host, queue, answer, clock_ns() - start_ns, now);
     return answer;
 }
 
@@ -242,18 +268,20 @@ int gb_lua_host_place(gb_lua_host *host, gb_rearrangement *r, gb_time now)
 
 /* ---- seats ---- */
 
-/* Between two decisions, or after the script's part of one: the core has read what it needs of the old policy. */
+/* Between two decisions, or after the script's part of one: the core has read what it needs of the old policy. The host answers for
+   the built-in too, with the built-in's own function, so that a shadow sees those decisions. */
 static void install(gb_lua_host *host, gb_hook hook, gb_lua_version *v)
 {
-    gb_policy policy = {.self = host};
+    gb_policy policy = {.name = v ? v->name : host->builtin.name, .version = v ? v->number : 0, .self = host};
     host->seats[hook].active = v;
-    if (v) {
-        policy.name = v->name;
-        policy.version = v->number;
-        if (hook == GB_HOOK_SELECT) policy.select_engine = select_engine;
-        if (hook == GB_HOOK_ORDER) policy.order_queue = order_queue;
-    }
-    gb_server_set_policy(host->server, hook, v ? &policy : NULL);
+    if (hook == GB_HOOK_SELECT) policy.select_engine = select_engine;
+    if (hook == GB_HOOK_ORDER) policy.order_queue = order_queue;
+    gb_server_set_policy(host->server, hook, v || hook == GB_HOOK_SELECT || hook == GB_HOOK_ORDER ? &policy : NULL);
+}
+
+void gb_lua_host_sit_down(gb_lua_host *host)
+{
+    for (int hook = 0; hook < GB_HOOKS; hook++) install(host, (gb_hook)hook, NULL);
 }
 
 /* The new one sits down, the old one stands by. */
@@ -396,8 +424,10 @@ static int to_script(gb_lua_host *host, int only, gb_lua_version *v, const gb_lu
         status = carry_all(host, only, v, err);
         if (status) drop_half_filled(host, v);
     }
-    if (!status) *changed = seat_script(host, only, v, change);
-    return status;
+    if (status) return status;
+    *changed = seat_script(host, only, v, change);
+    gb_lua_host_shadow_decides(host, v, change);
+    return GB_OK;
 }
 
 static bool to_builtin(gb_lua_host *host, int only, const gb_lua_change *change)

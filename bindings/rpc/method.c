@@ -17,6 +17,7 @@ const gb_rpc_theme gb_rpc_themes[] = {
     {"What policies did", gb_rpc_policy_log_methods},
     {"Checking policies", gb_rpc_policy_check_methods},
     {"Changing policies", gb_rpc_policy_change_methods},
+    {"Comparing policies", gb_rpc_policy_shadow_methods},
     {"Moving experts", gb_rpc_place_methods},
     {"Subscriptions", gb_rpc_subscribe_methods},
     {0},

@@ -238,6 +238,7 @@ static gb_rpc_outcome run_policy_status(gb_rpc_call *call)
     gb_pack_key_uint(&map, "events", gb_lua_log_events(log));
     gb_pack_key_uint(&map, "faults", gb_lua_log_faults(log));
     pack_store(&map, host);
+    if (gb_lua_host_shadow(host)) gb_rpc_pack_shadow(gb_pack_key(&map, "shadow"), gb_lua_host_shadow(host));
     gb_pack_end(&map);
     return GB_RPC_REPLIED;
 }
@@ -273,6 +274,7 @@ static const gb_rpc_field policy_status_result[] = {
     {.name = "events", .type = GB_RPC_INT, .doc = "changes so far: the newest seq of policy_log"},
     {.name = "faults", .type = GB_RPC_INT, .doc = "of all scripts"},
     {.name = "store", .type = GB_RPC_MAP, .optional = true, .fields = store_fields, .doc = "what a restart will know; missing without --policy-store"},
+    {.name = "shadow", .type = GB_RPC_MAP, .optional = true, .fields = gb_rpc_shadow_fields, .doc = "the latest that was compared with what decides"},
     {0},
 };
 

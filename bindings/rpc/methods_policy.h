@@ -1,5 +1,5 @@
 /* What the methods about policies share: methods_policy.c says who decides, methods_policy_change.c changes it,
-   methods_policy_check.c tries scripts first, methods_policy_log.c says what happened. */
+   methods_policy_check.c tries scripts first, methods_policy_log.c says what happened, methods_policy_shadow.c compares two. */
 #ifndef GB_RPC_METHODS_POLICY_H
 #define GB_RPC_METHODS_POLICY_H
 
@@ -43,6 +43,19 @@ int gb_rpc_check_begin(gb_rpc_call *call, const gb_rpc_load *load, bool loads, g
 /* Loads it now and answers. warnings: of its check; NULL = it was not checked. */
 gb_rpc_outcome gb_rpc_load_policy(gb_rpc_call *call, const gb_rpc_load *load, const json_t *warnings);
 
+/* Fields of a map: GB_RPC_COMPARISON_FIELDS, and both sides under their names. */
+void gb_rpc_pack_comparison(gb_pack_list *map, const gb_lua_comparison *c, gb_hook hook, const char *a, const char *b);
+extern const gb_rpc_field gb_rpc_side_fields[];
+void gb_rpc_pack_shadow(gb_pack *out, const gb_lua_shadow *shadow);
+extern const gb_rpc_field gb_rpc_shadow_fields[];
+
+#define GB_RPC_COMPARISON_FIELDS \
+    {.name = "hook", .type = GB_RPC_STRING, .doc = "its name"}, {.name = "decisions", .type = GB_RPC_INT, .doc = "that were compared"}, \
+        {.name = "agreed", .type = GB_RPC_INT, .doc = "same engine, or everyone at the same place in the line"}, \
+    { \
+        .name = "agreement_percent", .type = GB_RPC_FLOAT, .optional = true, .doc = "missing without decisions" \
+    }
+
 #define GB_RPC_EXPECTED_FIELD \
     { \
         .name = "expected_generation", .type = GB_RPC_INT, .low = 0, .high = INT64_MAX, \
@@ -55,7 +68,7 @@ gb_rpc_outcome gb_rpc_load_policy(gb_rpc_call *call, const gb_rpc_load *load, co
         {.name = "sha256", .type = GB_RPC_STRING, .doc = "of the source"}, \
         {.name = "hooks", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .doc = "that the script has"}, \
         {.name = "active", .type = GB_RPC_STRING, .shape = GB_RPC_LIST, .doc = "for which it decides now"}, \
-        {.name = "state", .type = GB_RPC_STRING, .doc = "\"ready\", \"active\", \"standby\", \"retired\" or \"quarantined\""}, \
+        {.name = "state", .type = GB_RPC_STRING, .doc = "\"ready\", \"shadow\", \"active\", \"standby\", \"retired\" or \"quarantined\""}, \
     { \
         .name = "builtin", .type = GB_RPC_BOOL, .doc = "shipped with gimbal" \
     }

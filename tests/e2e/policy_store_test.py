@@ -1,4 +1,4 @@
-"""What a server remembers of its policies over restarts and kills."""
+"""What a server remembers of its policies over restarts and kills, and how it compares them."""
 
 import pathlib
 import shutil
@@ -108,6 +108,31 @@ class Store(unittest.TestCase):
         for path, says in ((bad, "is not a directory"), (newer, "written by a newer one"), (self.directory / "no/such", "cannot be made")):
             with self.assertRaisesRegex(AssertionError, f"{path}.*{says}.*"):
                 Server("--policy-store", path)
+
+
+class Shadow(unittest.TestCase):
+    def test_a_candidate_is_compared_on_live_decisions_and_promoted(self):
+        with Server("-dp", "2") as server, tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "tuned.lua"
+            file.write_text(TUNED)
+
+            def verb(*words):
+                done = gimbal("policy", *words, "--socket", server.socket)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                return done.stdout.decode()
+
+            def tokens():
+                return server.rpc("generate", {"tokens": [1, 2, 3], "sampling": {"max_tokens": 8, "seed": 7}})[-1]["tokens"]
+
+            before = tokens()
+            verb("load", file)
+            self.assertIn("tuned", verb("shadow", "tuned", "--ratio", "1"))
+            self.assertRegex(verb("list"), r"tuned.*shadow")
+            after = [tokens() for _ in range(4)]
+            self.assertEqual(after, [before] * 4)
+            self.assertRegex(verb("shadow", "status"), r"(?s)select_engine: \d+ decisions.*active.*candidate")
+            self.assertIn("ended: it decides now", verb("shadow", "promote"))
+            self.assertRegex(verb("status"), r"select_engine +\d+ +tuned")
 
 
 if __name__ == "__main__":

@@ -434,6 +434,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
     if (thread_captures())
         return failed(spoil_capture(__func__, CUEMU_CALLER));
     drain_legacy(locked);
+    start_host_work();
     copy_bytes(to, from, bytes, CUEMU_CALLER);
     return cudaSuccess;
 }
@@ -444,6 +445,7 @@ cudaError_t cudaMemset(void *to, int byte, size_t bytes)
     if (thread_captures())
         return failed(spoil_capture(__func__, CUEMU_CALLER));
     drain_legacy(locked);
+    start_host_work();
     fill_bytes(to, byte, bytes, CUEMU_CALLER);
     return cudaSuccess;
 }

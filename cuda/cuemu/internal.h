@@ -78,6 +78,16 @@ void fill_bytes(void *to, int byte, size_t bytes, const void *where);
 /* All n bytes are inside one buffer; writes count as set. Used by the fake libraries. */
 bool touch(const void *address, size_t bytes, bool write, const void *where);
 
+/* What happened before a piece of work, as far as streams, events and waits of the host tell: the last piece of each stream. */
+struct Clock {
+    std::vector<uint32_t> ticks;    /* by number of the stream; 0 is the host */
+    void join(const Clock &other);
+    void tick(unsigned stream);
+    uint32_t of(unsigned stream) const { return stream < ticks.size() ? ticks[stream] : 0; }
+};
+
+/* The work that runs from here on, its stream's tick counted in clock. */
+void start_work(unsigned stream, const Clock &clock);
 void start_launch(int device);
 void start_block();
 void start_epoch();                                       /* a block barrier was passed */
@@ -120,6 +130,7 @@ struct Op {
     uint64_t version;
     std::function<std::function<bool()>()> start;
     std::function<bool()> done;
+    Clock since;    /* what the host knew when it queued this */
 };
 
 Stream *stream_of(cudaStream_t handle);
@@ -128,6 +139,9 @@ bool is_capturing(cudaStream_t handle);
 bool thread_captures();
 void push(Stream *stream, Op op);
 void push_work(cudaStream_t stream, const char *name, std::function<void()> work, const void *where);
+/* Streams whose work happened together: each knows now what any of them knew. */
+void meet_streams(const std::vector<cudaStream_t> &handles);
+void start_host_work();
 void drain_legacy(Locked &locked);
 cudaError_t drain(Locked &locked, cudaStream_t stream);
 

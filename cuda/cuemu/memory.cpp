@@ -4,7 +4,7 @@
 
    In the track build every byte has a cell: who wrote and who read it last, and whether it was ever set. Two accesses are ordered
    when the same thread made them, when a block barrier lies between them, when a __syncwarp of their warp does, or when the
-   kernels are ordered by their streams; an unordered pair with a write in it, not both atomic, is a race. */
+   kernels are ordered by streams, events and waits of the host (copies and products count as kernels); an unordered pair with a write in it, not both atomic, is a race. */
 #include "cuda/cuemu/cuemu.h"
 #include "cuda/cuemu/internal.h"
 
@@ -265,60 +265,32 @@ void check_guards(const void *where)
         check_slack(entry.second, where);
 }
 
-/* --- what the runtime itself does to memory ----------------------------------------------------------------------------------- */
-
-bool touch(const void *address, size_t bytes, bool write, const void *where)
-{
-    Region *region = find(address);
-    if (!region) {
-        if (!in_guard(address))
-            return true;
-        fault(where, "OUT OF BOUNDS: a copy touches %p, which is no buffer", address);
-        return false;
-    }
-    size_t offset = static_cast<const char *>(address) - region->start;
-    if (offset + bytes > region->bytes) {
-        fault(where, "OUT OF BOUNDS: %zu bytes at offset %zu of a buffer of %zu bytes", bytes, offset, region->bytes);
-        return false;
-    }
-    if (region->cells && write)
-        for (size_t i = 0; i < bytes; i++)
-            region->cells[offset + i].set = 1;
-    return true;
-}
-
-static bool all_set(const void *address, size_t bytes)
-{
-    Region *region = find(address);
-    if (!region || !region->cells)
-        return true;
-    Cell *cells = region->cells + (static_cast<const char *>(address) - region->start);
-    return std::all_of(cells, cells + bytes, [](const Cell &cell) { return cell.set != 0; });
-}
-
-void copy_bytes(void *to, const void *from, size_t bytes, const void *where)
-{
-    if (!touch(from, bytes, false, where) || !touch(to, bytes, all_set(from, bytes), where))
-        return;
-    memmove(to, from, bytes);
-}
-
-void fill_bytes(void *to, int byte, size_t bytes, const void *where)
-{
-    if (touch(to, bytes, true, where))
-        memset(to, byte, bytes);
-}
-
 /* --- the track build ---------------------------------------------------------------------------------------------------------- */
 
+/* launch: the number of a piece of work, a kernel or what the runtime does. */
 static uint32_t launch_number, block_number, epoch;
 static int launch_device;
+static Clock work_clock;    /* of the work that runs */
 
-void start_launch(int device)
+/* Where the pieces of work stand in their streams, by launch number. */
+struct Moment {
+    uint32_t stream, tick;
+};
+
+static std::vector<Moment> moments(1);
+
+void start_work(unsigned stream, const Clock &clock)
 {
+    if (!tracking)
+        return;
     launch_number++;
-    launch_device = device;
+    block_number++;
+    epoch = 1;
+    work_clock = clock;
+    moments.push_back({stream, clock.of(stream)});
 }
+
+void start_launch(int device) { launch_device = device; }
 
 void start_block()
 {
@@ -333,13 +305,21 @@ void forget_shared() {}
 
 static bool is_set(const Region &region, const Cell &cell)
 {
-    return region.space == Space::shared ? cell.set == block_number : cell.set != 0;
+    /* What the host writes to pinned memory is not seen. */
+    return region.space == Space::pinned || (region.space == Space::shared ? cell.set == block_number : cell.set != 0);
+}
+
+/* Of other work than that which runs: do streams, events and waits of the host order it before? */
+static bool happened_before(const Trace &trace)
+{
+    const Moment &moment = moments[trace.launch];
+    return work_clock.of(moment.stream) >= moment.tick;
 }
 
 static bool ordered(const Region &region, const Trace &trace, unsigned thread, const uint32_t *clock)
 {
     if (trace.launch != launch_number)
-        return true;
+        return region.space == Space::shared || happened_before(trace);
     if (trace.block != block_number)
         return region.space == Space::shared;    /* another block's shared memory was another memory */
     if (trace.thread == thread || trace.epoch < epoch)
@@ -350,7 +330,9 @@ static bool ordered(const Region &region, const Trace &trace, unsigned thread, c
 static void remember(Trace kept[2], const Trace &now)
 {
     auto stale = [&](const Trace &t) {
-        return t.launch != now.launch || (t.block == now.block && (t.epoch < now.epoch || t.thread == now.thread));
+        if (t.launch != now.launch)
+            return happened_before(t);
+        return t.block == now.block && (t.epoch < now.epoch || t.thread == now.thread);
     };
     if (stale(kept[0]))
         kept[0] = now;
@@ -391,8 +373,11 @@ static void report_race(const Region &region, const Conflict &race, Access kind,
 {
     const char *what = !race.is_write ? "write after unordered read"
                        : kind == Access::read ? "read after unordered write" : "two unordered writes";
-    fault(where, "RACE in %s memory: %s by thread %u of %s", region.space == Space::shared ? "shared" : "device", what,
-          race.other->thread, race.other->block == block_number ? "this block" : "another block");
+    if (race.other->launch != launch_number)
+        fault(where, "RACE between streams: %s by other work, and no event or wait orders the two", what);
+    else
+        fault(where, "RACE in %s memory: %s by thread %u of %s", region.space == Space::shared ? "shared" : "device", what,
+              race.other->thread, race.other->block == block_number ? "this block" : "another block");
 }
 
 static void outside(const void *address, size_t bytes, Access kind, const void *where)
@@ -478,6 +463,69 @@ void unset(const void *address, size_t bytes)
     Cell *cells = region->cells + (static_cast<const char *>(address) - region->start);
     for (size_t i = 0; i < bytes; i++)
         cells[i].set = 0;
+}
+
+/* --- what the runtime itself does to memory ----------------------------------------------------------------------------------- */
+
+/* An access by a copy, a fill or a product. */
+static void trace_runtime(Region &region, size_t offset, size_t bytes, bool write, const void *where)
+{
+    static const uint32_t no_warp[32] = {0};
+    Access kind = write ? Access::write : Access::read;
+    Trace now = {launch_number, block_number, epoch, 1, 0, false};
+    bool raced = false;
+    for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
+        Conflict race = conflict(region, *cell, kind, 0, no_warp);
+        if (race.other && !raced)
+            report_race(region, race, kind, where);
+        raced |= race.other != nullptr;
+        remember_access(region, cell, kind, now);
+    }
+}
+
+bool touch(const void *address, size_t bytes, bool write, const void *where)
+{
+    Region *region = find(address);
+    if (!region) {
+        if (!in_guard(address))
+            return true;
+        fault(where, "OUT OF BOUNDS: a copy touches %p, which is no buffer", address);
+        return false;
+    }
+    size_t offset = static_cast<const char *>(address) - region->start;
+    if (offset + bytes > region->bytes) {
+        fault(where, "OUT OF BOUNDS: %zu bytes at offset %zu of a buffer of %zu bytes", bytes, offset, region->bytes);
+        return false;
+    }
+    if (region->cells && bytes)
+        trace_runtime(*region, offset, bytes, write, where);
+    return true;
+}
+
+/* What was not set stays so in the copy. */
+static void copy_set(void *to, const void *from, size_t bytes)
+{
+    Region *source = find(from), *target = find(to);
+    if (!source || !source->cells || source->space == Space::pinned || !target || !target->cells)
+        return;
+    const Cell *in = source->cells + (static_cast<const char *>(from) - source->start);
+    Cell *out = target->cells + (static_cast<char *>(to) - target->start);
+    for (size_t i = 0; i < bytes; i++)
+        out[i].set = in[i].set;
+}
+
+void copy_bytes(void *to, const void *from, size_t bytes, const void *where)
+{
+    if (!touch(from, bytes, false, where) || !touch(to, bytes, true, where))
+        return;
+    copy_set(to, from, bytes);
+    memmove(to, from, bytes);
+}
+
+void fill_bytes(void *to, int byte, size_t bytes, const void *where)
+{
+    if (touch(to, bytes, true, where))
+        memset(to, byte, bytes);
 }
 
 }    // namespace cuemu

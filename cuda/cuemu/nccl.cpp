@@ -164,6 +164,10 @@ static void exchange(const Round &round, const Request &into)
 
 static void run_collective(Round &round)
 {
+    std::vector<cudaStream_t> streams;
+    for (const auto &posted : round.posted)
+        streams.push_back(posted->request.stream);
+    meet_streams(streams);
     Call call = round.posted[0]->request.call;
     size_t ranks = round.posted.size();
     for (auto &posted : round.posted) {
@@ -238,6 +242,7 @@ static void pair_up(World &world, std::pair<int, int> way)
         if (bytes_of(send) != bytes_of(receive))
             fault(receive.where, "NCCL MISMATCH: rank %d sends %zu bytes (at %s), rank %d receives %zu", way.first, bytes_of(send),
                   place_of(send.where).c_str(), way.second, bytes_of(receive));
+        meet_streams({receive.stream, send.stream});
         copy_bytes(receive.to, send.from, std::min(bytes_of(send), bytes_of(receive)), receive.where);
         sends.front()->done = receives.front()->done = true;
         sends.pop_front();
@@ -282,7 +287,7 @@ static void close_groups()
     for (const Group &group : groups) {
         std::vector<Request> requests = group.requests;
         push(stream_of(group.stream), {Op::collective, call_names[int(requests[0].call)], requests[0].where, nullptr, nullptr, 0,
-                                       [requests] { return start_group(requests); }, nullptr});
+                                       [requests] { return start_group(requests); }, nullptr, {}});
     }
 }
 

@@ -9,6 +9,8 @@ namespace cuemu {
 static std::vector<Stream *> streams;
 static Stream legacy[CUEMU_MAX_DEVICES];
 static thread_local Capture *thread_capture;
+static Clock host_clock;          /* of all host threads together: how they wait for each other is not seen here */
+static unsigned last_number;
 
 Stream *stream_of(cudaStream_t handle)
 {
@@ -31,6 +33,7 @@ Stream *new_stream(int device, bool blocking)
     auto *stream = new Stream;
     stream->device = device;
     stream->blocking = blocking;
+    stream->number = ++last_number;
     streams.push_back(stream);
     return stream;
 }
@@ -46,6 +49,46 @@ void delete_stream(Stream *stream)
     delete stream;
 }
 
+/* --- what happened before what --------------------------------------------------------------------------------------------------- */
+
+void Clock::join(const Clock &other)
+{
+    if (ticks.size() < other.ticks.size())
+        ticks.resize(other.ticks.size());
+    for (size_t i = 0; i < other.ticks.size(); i++)
+        ticks[i] = std::max(ticks[i], other.ticks[i]);
+}
+
+void Clock::tick(unsigned stream)
+{
+    if (ticks.size() <= stream)
+        ticks.resize(stream + 1);
+    ticks[stream]++;
+}
+
+static void start_op(Stream *stream, const Op &op)
+{
+    stream->clock.join(op.since);
+    stream->clock.tick(stream->number);
+    start_work(stream->number, stream->clock);
+}
+
+void start_host_work()
+{
+    host_clock.tick(0);
+    start_work(0, host_clock);
+}
+
+void meet_streams(const std::vector<cudaStream_t> &handles)
+{
+    Clock all;
+    for (cudaStream_t handle : handles)
+        all.join(stream_of(handle)->clock);
+    for (cudaStream_t handle : handles)
+        stream_of(handle)->clock = all;
+    start_work(stream_of(handles[0])->number, all);
+}
+
 /* --- running what is queued --------------------------------------------------------------------------------------------------- */
 
 enum class Step { empty, moved, blocked };
@@ -58,17 +101,24 @@ static Step step(Stream *stream)
     if (head.kind == Op::wait && head.event->done < head.version)
         return Step::blocked;
     if (head.kind == Op::collective) {
-        if (!head.done)
+        if (!head.done) {
+            start_op(stream, head);
             head.done = head.start();
+        }
         if (!head.done())
             return Step::blocked;
     }
     Op op = std::move(head);
     stream->queue.pop_front();
-    if (op.kind == Op::run)
+    if (op.kind == Op::run) {
+        start_op(stream, op);
         op.work();
-    else if (op.kind == Op::record)
+    } else if (op.kind == Op::record) {
         op.event->done = std::max(op.event->done, op.version);
+        op.event->clock = stream->clock;
+    } else if (op.kind == Op::wait) {
+        stream->clock.join(op.event->clock);
+    }
     something_moved();
     return Step::moved;
 }
@@ -129,7 +179,9 @@ template <class Reached> static bool run_until(Locked &locked, Stream *stream, R
 
 static bool drain_stream(Locked &locked, Stream *stream)
 {
-    return run_until(locked, stream, [stream] { return stream->queue.empty(); });
+    bool drained = run_until(locked, stream, [stream] { return stream->queue.empty(); });
+    host_clock.join(stream->clock);
+    return drained;
 }
 
 cudaError_t drain(Locked &locked, cudaStream_t handle)
@@ -160,9 +212,9 @@ void drain_device(Locked &locked, int device)
 bool drain_event(Locked &locked, const std::shared_ptr<Event> &event)
 {
     uint64_t version = event->recorded;
-    if (!event->stream || event->done >= version)
-        return true;
-    return run_until(locked, event->stream, [&] { return event->done >= version; });
+    bool reached = !event->stream || event->done >= version || run_until(locked, event->stream, [&] { return event->done >= version; });
+    host_clock.join(event->clock);
+    return reached;
 }
 
 /* Polling moves things on, a step at a time, so that a host that polls gets there in every mode. */
@@ -171,6 +223,8 @@ bool poll_stream(Stream *stream)
     if (settings().streams != CUEMU_OTHERS_FIRST || !step_another(stream))
         if (step(stream) != Step::moved)
             step_another(stream);
+    if (stream->queue.empty())
+        host_clock.join(stream->clock);
     return stream->queue.empty();
 }
 
@@ -178,6 +232,8 @@ bool poll_event(const std::shared_ptr<Event> &event)
 {
     if (event->stream && event->done < event->recorded)
         poll_stream(event->stream);
+    if (event->done >= event->recorded)
+        host_clock.join(event->clock);
     return event->done >= event->recorded;
 }
 
@@ -196,6 +252,10 @@ static void run_on_legacy(const Stream *legacy_stream, const Op &op)
                 report_standstill(streams[i]);
                 return;
             }
+    for (const Stream *stream : streams)
+        if (stream->device == legacy_stream->device && stream->blocking)
+            host_clock.join(stream->clock);
+    start_host_work();
     op.work();
 }
 
@@ -209,6 +269,8 @@ void push(Stream *stream, Op op)
         run_on_legacy(stream, op);
         return;
     }
+    if (tracking)
+        op.since = host_clock;
     stream->queue.push_back(std::move(op));
     something_moved();
     if (settings().streams == CUEMU_EAGER)
@@ -217,7 +279,7 @@ void push(Stream *stream, Op op)
 
 void push_work(cudaStream_t handle, const char *name, std::function<void()> work, const void *where)
 {
-    push(stream_of(handle), {Op::run, name, where, std::move(work), nullptr, 0, nullptr, nullptr});
+    push(stream_of(handle), {Op::run, name, where, std::move(work), nullptr, 0, nullptr, nullptr, {}});
 }
 
 /* --- events ------------------------------------------------------------------------------------------------------------------- */
@@ -232,7 +294,7 @@ void record_event(const std::shared_ptr<Event> &event, Stream *stream, const voi
     if (is_legacy(stream))
         event->done = event->recorded;
     else
-        push(stream, {Op::record, "cudaEventRecord", where, nullptr, event, event->recorded, nullptr, nullptr});
+        push(stream, {Op::record, "cudaEventRecord", where, nullptr, event, event->recorded, nullptr, nullptr, {}});
 }
 
 cudaError_t wait_event(const std::shared_ptr<Event> &event, Stream *stream, const void *where)
@@ -249,7 +311,7 @@ cudaError_t wait_event(const std::shared_ptr<Event> &event, Stream *stream, cons
         fault(where, "CAPTURE: a captured stream waits for an event that was recorded outside the capture");
         return cudaErrorStreamCaptureIsolation;
     }
-    push(stream, {Op::wait, "cudaStreamWaitEvent", where, nullptr, event, event->recorded, nullptr, nullptr});
+    push(stream, {Op::wait, "cudaStreamWaitEvent", where, nullptr, event, event->recorded, nullptr, nullptr, {}});
     return cudaSuccess;
 }
 

@@ -15,6 +15,8 @@ struct Capture {
 
 struct Stream {
     std::deque<Op> queue;
+    unsigned number = 0;              /* of its ticks in clocks */
+    Clock clock;                      /* of the last work that ran */
     std::shared_ptr<Capture> capture;
     int device = 0;
     int priority = 0;
@@ -24,6 +26,7 @@ struct Stream {
 struct Event {
     uint64_t recorded = 0, done = 0;  /* versions */
     Stream *stream = nullptr;         /* of the last record */
+    Clock clock;                      /* of the stream when the record ran */
     std::weak_ptr<Capture> capture;   /* recorded inside it */
     double time_ms = 0;
 };

@@ -22,7 +22,7 @@ enum {
 
 /* The first calls of a script are compiled by the JIT while they run: up to 2 ms of a call on a busy machine, which it does not need
    again. */
-enum { GB_LUA_YOUNG_CALLS = 200, GB_LUA_YOUNG_EXTRA_MS = 6 };
+enum { GB_LUA_YOUNG_CALLS = 200, GB_LUA_YOUNG_EXTRA_MS = 4 };
 
 struct gb_lua_policy {
     gb_lua_vm *vm;

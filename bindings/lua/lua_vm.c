@@ -136,8 +136,9 @@ bool gb_lua_vm_step(gb_lua_vm *vm, int n_args, int n_results)
     int status = lua_pcall(vm->L, n_args, n_results, GB_LUA_HANDLER);
     if (status == 0) return true;
     if (status == LUA_ERRMEM)
-        snprintf(vm->fault, sizeof vm->fault, "memory budget exceeded: a policy may hold %zu MiB", vm->arena.cap_bytes >> 20);
-    if (status == LUA_ERRERR) snprintf(vm->fault, sizeof vm->fault, "error while handling an error (stack overflow?)");
+        snprintf(vm->fault, sizeof vm->fault, "memory budget exceeded: a policy may hold %zu MiB, and one allocation in %s was too large for what was left",
+                 vm->arena.cap_bytes >> 20, vm->running);
+    if (status == LUA_ERRERR) snprintf(vm->fault, sizeof vm->fault, "stack overflow; what is left of the stack is too little to find the line");
     vm->fault_kind = kind_of(vm, status);
     lua_pop(vm->L, 1);
     return false;

@@ -286,10 +286,10 @@ static void the_first_two_hundred_calls_of_a_hook_get_time_to_compile(void)
     const gb_lua_guard *guard = &gb_lua_policy_vm(p)->guard;
     for (int call = 1; call <= 300; call++) {
         choose(p, 0);
-        CHECK_EQ(guard->budget_ns, gb_seconds(10) + (call <= 200 ? gb_ms(6) : 0));    /* the budget of these tests, and more */
+        CHECK_EQ(guard->budget_ns, gb_seconds(10) + (call <= 200 ? gb_ms(4) : 0));    /* the budget of these tests, and more */
     }
     order(p, 1, 0);
-    CHECK_EQ(guard->budget_ns, gb_seconds(10) + gb_ms(6));    /* each hook has its own */
+    CHECK_EQ(guard->budget_ns, gb_seconds(10) + gb_ms(4));    /* each hook has its own */
     unload(p);
 }
 

@@ -113,6 +113,14 @@ static bool kind_fits(outcome expected, const gb_lua_fault *fault)
     return false;
 }
 
+/* A full stack may have no room left for the handler that looks for the line, and LuaJIT calls no handler when an allocation is refused. */
+static bool names_line_3(const gb_lua_fault *fault)
+{
+    if (fault->kind == GB_LUA_FAULT_MEMORY && strstr(fault->message, "one allocation in select_engine was too large")) return true;
+    if (fault->kind == GB_LUA_FAULT_STACK && strncmp(fault->message, "mine.lua: stack overflow; ", 26) == 0) return true;
+    return strncmp(fault->message, "mine.lua:3: ", 12) == 0;
+}
+
 static fake f;
 static gb_server *server;
 static gb_lua_host *host;
@@ -174,7 +182,7 @@ static double run_known(int i)
     double took_ms = submit(now);
     CHECK_EQ(gb_lua_log_faults(gb_lua_host_log(host)), faults + 1);
     const gb_lua_fault *fault = latest_fault();
-    bool fits = fault && kind_fits(corpus[i].outcome, fault) && strncmp(fault->message, "mine.lua:3: ", 12) == 0 &&
+    bool fits = fault && kind_fits(corpus[i].outcome, fault) && names_line_3(fault) &&
                 (!corpus[i].why || strstr(fault->message, corpus[i].why));
     if (!fits) check_fail(__FILE__, __LINE__, "%s: %s", corpus[i].body, fault ? fault->message : "no fault");
     submit(now + 1);    /* the built-in's, or the script's next fault */
@@ -254,7 +262,7 @@ static int decide(scene *s, gb_lua_policy *policy, gb_hook hook, gb_time now)
     return gb_lua_policy_place(policy, hook, &s->r, now);
 }
 
-/* "mine.lua:LINE: " of a line that the program has. */
+/* "mine.lua:LINE: " of a line that the program has; the programs fill no stack. */
 static bool names_its_line(const char *fault, unsigned lines)
 {
     unsigned line = 0;

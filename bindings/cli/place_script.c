@@ -100,7 +100,8 @@ const char *gb_place_script_shipped(uint32_t *at)
 {
     while (*at < gb_embedded_count) {
         const char *path = gb_embedded_files[(*at)++].name;
-        if (strncmp(path, folder, sizeof folder - 1) == 0 && places(path)) return path + sizeof folder - 1;
+        if (strncmp(path, folder, sizeof folder - 1) != 0 || strncmp(path + sizeof folder - 1, "gimbal_", 7) == 0) continue;
+        if (places(path)) return path + sizeof folder - 1;
     }
     return NULL;
 }

@@ -18,7 +18,8 @@ typedef struct gb_place_script {
    ("eplb.lua") where there is no such file. */
 bool gb_place_script_is_path(const char *name);
 
-/* The file name of the next shipped script that places experts, from *at on (0 at first); NULL after the last. */
+/* The file name of the next shipped script that places experts, from *at on (0 at first); NULL after the last. Without the configurations
+   of the ablation, gimbal_*: they place as gimbal does or not at all. */
 const char *gb_place_script_shipped(uint32_t *at);
 
 /* Opens a file or a shipped policy for windows of the placer's shape. Params alpha, beta, gamma, groups and nodes of the script follow

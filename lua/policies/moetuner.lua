@@ -67,12 +67,32 @@ local function gain_in_cost(E, i, j)
     return cost[a + i] + cost[b + j] - cost[b + i] - cost[a + j]
 end
 
-local function gain_in_load(window, most, i, j)
-    local a, b, after = rank_of[i], rank_of[j], 0
-    for r = 0, window.ranks - 1 do
-        after = max(after, r == a and rank_load[a] - load[i] + load[j] or r == b and rank_load[b] - load[j] + load[i] or rank_load[r])
+local top = {} -- the three fullest ranks: whichever two an exchange touches, one of them is the fullest of the rest
+
+local function find_top(ranks)
+    top[1], top[2], top[3] = nil, nil, nil
+    for r = 0, ranks - 1 do
+        if not top[1] or rank_load[r] > rank_load[top[1]] then
+            top[1], top[2], top[3] = r, top[1], top[2]
+        elseif not top[2] or rank_load[r] > rank_load[top[2]] then
+            top[2], top[3] = r, top[2]
+        elseif not top[3] or rank_load[r] > rank_load[top[3]] then
+            top[3] = r
+        end
     end
-    return params.w_load * (most - after)
+end
+
+local function fullest_but(a, b)
+    for k = 1, 3 do
+        local r = top[k]
+        if r and r ~= a and r ~= b then return rank_load[r] end
+    end
+    return 0
+end
+
+local function gain_in_load(i, j)
+    local a, b, more = rank_of[i], rank_of[j], load[j] - load[i]
+    return params.w_load * (rank_load[top[1]] - max(rank_load[a] + more, rank_load[b] - more, fullest_but(a, b)))
 end
 
 local function exchange(i, j)
@@ -84,13 +104,15 @@ end
 -- No exchange brings the fullest rank below the mean: that bounds what a pair can save before its loads are looked at.
 local function improve(window)
     local E, gained = window.experts, false
-    local most, mean = fullest(window.ranks), E / window.ranks
+    local mean = E / window.ranks
+    find_top(window.ranks)
     for i = 0, E - 2 do
         for j = i + 1, E - 1 do
             local saved = rank_of[i] ~= rank_of[j] and gain_in_cost(E, i, j) or -huge
-            if saved + params.w_load * (most - mean) > 1e-9 and saved + gain_in_load(window, most, i, j) > 1e-9 then
+            if saved + params.w_load * (rank_load[top[1]] - mean) > 1e-9 and saved + gain_in_load(i, j) > 1e-9 then
                 exchange(i, j)
-                most, gained = fullest(window.ranks), true
+                find_top(window.ranks)
+                gained = true
             end
         end
     end

@@ -30,6 +30,19 @@ class Bundles(unittest.TestCase):
                 texts.add(text)
         self.assertEqual(len(texts), 1)
 
+    def test_experts_move_only_where_placement_is_on(self):
+        moved, asked = {}, {}
+        for name in ("gimbal_dp", "gimbal_ep"):
+            flags = ["--policy", name, "-tp", "2", "--window-rounds", "4", "--rearrange-every", "1", "--placement-weights", "balanced"]
+            with Server("-dp", "2", *flags) as server:
+                for i in range(6):
+                    server.rpc("generate", dict(PROMPT, request_id=f"r{i}", sampling={"max_tokens": 24}))
+                stats = server.rpc("server_stats")[-1]
+                asked[name], moved[name] = stats["rearrangements"], stats["experts_moved"] + stats["moves_left"]
+        self.assertGreater(asked["gimbal_dp"], 0)
+        self.assertEqual(moved["gimbal_dp"], 0)
+        self.assertGreater(asked["gimbal_ep"], 0)
+
     def test_a_hook_that_another_option_names_is_that_ones(self):
         active, _, _ = self.decide("--policy", "gimbal_ep", "--policy-order", "priority")
         self.assertEqual((active["select_engine"], active["order_queue"]), ("gimbal_ep", "priority"))

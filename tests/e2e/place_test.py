@@ -92,7 +92,7 @@ class Place(unittest.TestCase):
         self.gen(*SMALL, "--spare", 2)
         rows = {row["policy"]: row for row in json.loads(self.good("compare", self.dump, "--weights", "balanced", "--json"))}
         in_c = {"stay", "linear", "eplb", "moetuner", "topology", "paper", "swap", "grouped", "max", "budget", "replicas"}
-        in_lua = {"eplb.lua", "gimbal.lua", "linear.lua", "moetuner.lua"}
+        in_lua = {"eplb.lua", "gimbal.lua", "linear.lua", "moetuner.lua", "semmoe_oracle.lua"}
         self.assertEqual(set(rows), in_c | in_lua)
         for name in in_lua:
             self.assertEqual(rows[name]["script"], {"asked": 3, "nils": 0, "faults": 0, "fault": ""})

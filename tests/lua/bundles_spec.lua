@@ -14,7 +14,9 @@ end
 local function expert_pressure() return { { moe_pressure = 1.5 }, { moe_pressure = 0.5, running_prefill_tokens = 500 } } end
 
 local function line()
-    return testing.queue({ { wait_ns = 3, prefill_tokens = 900 }, { wait_ns = 2, prefill_tokens = 10 }, { wait_ns = 1, prefill_tokens = 500 } })
+    return testing.queue({
+        { wait_ns = 3, prefill_tokens = 900 }, { wait_ns = 2, prefill_tokens = 10 }, { wait_ns = 1, prefill_tokens = 500 },
+    })
 end
 
 local SHORTEST, FIRST_COME = { 1, 2, 0 }, { 0, 1, 2 }

@@ -135,3 +135,53 @@ describe("gimbal's placement", function()
         assert.same({ { 0, 0, 1, 1 } }, testing.place(shipped("gimbal", { gamma = 2 }), window))
     end)
 end)
+
+describe("semmoe_oracle", function()
+    local function request(session, tokens, ...) return { session = session, tokens = tokens, use = { ... } } end
+
+    it("gives each request the engine whose experts it uses most", function()
+        local policy = shipped("semmoe_oracle")
+        assert.same({ [11] = 0, [12] = 1, [13] = 0, [14] = 1 }, policy.assign({
+            request(11, 100, 90, 10), request(12, 100, 20, 80), request(13, 100, 70, 30), request(14, 100, 5, 95),
+        }, 2))
+    end)
+
+    it("keeps equal budgets of tokens: who loses most by another engine chooses first", function()
+        local policy = shipped("semmoe_oracle")
+        assert.same({ [21] = 1, [22] = 0, [23] = 0, [24] = 1 }, policy.assign({
+            request(21, 100, 60, 40), request(22, 100, 90, 10), request(23, 100, 80, 20), request(24, 100, 55, 45),
+        }, 2))
+    end)
+
+    it("assigns every request, also one that is larger than a budget", function()
+        local policy, random = shipped("semmoe_oracle"), testing.random(50)
+        local profile, tokens = { request(1, 10000, 1, 2, 3) }, { 0, 0, 0 }
+        for i = 2, 60 do profile[i] = request(i, 1 + random(300), random(), random(), random()) end
+        local assignment = policy.assign(profile, 3)
+        for _, r in ipairs(profile) do tokens[assignment[r.session] + 1] = tokens[assignment[r.session] + 1] + r.tokens end
+        assert.equal(10000, math.max(tokens[1], tokens[2], tokens[3]))
+    end)
+
+    it("replays the map and leaves the others, and engines that are down, to the built-in", function()
+        local policy = shipped("semmoe_oracle")
+        local function select(session, rows)
+            return testing.select(policy, testing.request({ session = session }), testing.engines(rows))
+        end
+        assert.is_nil(select(31, { {}, {} }))
+        policy.replay({ [31] = 1, [32] = 0, [33] = 7 })
+        assert.equal(1, select(31, { {}, {} }))
+        assert.equal(0, select(32, { { running = 99 }, {} }))
+        assert.is_nil(select(33, { {}, {} }))
+        assert.is_nil(select(34, { {}, {} }))
+        assert.is_nil(select(31, { {}, { healthy = 0 } }))
+    end)
+
+    it("places once, as moetuner does on the first window, whatever comes later", function()
+        local random = testing.random(51)
+        local function window() return testing.window({ tokens = windows_of(3, 2, 8, function() return random(100) end), ranks = 4 }) end
+        local policy, first = shipped("semmoe_oracle"), window()
+        local placed = testing.slots(policy, first)
+        assert.same(testing.slots(shipped("moetuner"), first), placed)
+        assert.same(placed, testing.slots(policy, window()))
+    end)
+end)

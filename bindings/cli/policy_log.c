@@ -90,13 +90,13 @@ static void print_decisions(const json_t *result)
     json_t *decision;
     char ago[GB_POLICY_AGO_BYTES], engine[24];
     if (gb_policy_int(result, "lost")) printf("%lld earlier ones are forgotten\n", (long long)gb_policy_int(result, "lost"));
-    printf("%8s %9s  %-16s %8s %6s %-8s %7s %10s\n", "seq", "ago", "hook", "version", "rows", "outcome", "engine", "took us");
+    printf("%8s %9s  %-16s %8s %6s %-8s %7s %10s  %s\n", "seq", "ago", "hook", "version", "rows", "outcome", "engine", "took us", "inputs");
     json_array_foreach(json_object_get(result, "decisions"), i, decision) {
         const json_t *chosen = json_object_get(decision, "engine");
         snprintf(engine, sizeof engine, chosen ? "%lld" : "-", (long long)json_integer_value(chosen));
-        printf("%8lld %9s  %-16s %8lld %6lld %-8s %7s %10.1f\n", (long long)gb_policy_int(decision, "seq"), gb_policy_ago(ago, decision),
+        printf("%8lld %9s  %-16s %8lld %6lld %-8s %7s %10.1f  %s\n", (long long)gb_policy_int(decision, "seq"), gb_policy_ago(ago, decision),
                gb_policy_text(decision, "hook"), (long long)gb_policy_int(decision, "version"), (long long)gb_policy_int(decision, "rows"),
-               gb_policy_text(decision, "outcome"), engine, json_number_value(json_object_get(decision, "took_us")));
+               gb_policy_text(decision, "outcome"), engine, json_number_value(json_object_get(decision, "took_us")), gb_policy_text(decision, "inputs"));
     }
 }
 

@@ -66,6 +66,7 @@ struct gb_lua_host {
     gb_lua_log *log;
     gb_lua_store *store;                              /* NULL: nothing outlives the process */
     uint64_t unrecorded;                              /* changes that the store could not take */
+    uint64_t inputs;                                  /* digest of what the running decision sees */
     gb_rng rng_before;                                /* of the running decision */
     uint32_t n_quarantined;
     char quarantined[GB_LUA_QUARANTINE_MAX][GB_SHA256_HEX + 1];    /* digests; the oldest is overwritten */

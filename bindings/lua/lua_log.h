@@ -22,6 +22,7 @@ typedef struct gb_lua_decision {
     uint32_t rows;                      /* engines, or waiting requests */
     int answer;                         /* an engine, 0 for an order, or GB_POLICY_* : then the built-in decided */
     gb_lua_fault_kind fault_kind;       /* of GB_POLICY_FAULT */
+    uint64_t inputs;                    /* digest of what the hook saw (lua_digest.h); 0: of a placement hook, there is none */
     uint64_t ns;                        /* that the script took, waiting for a CPU included */
 } gb_lua_decision;
 

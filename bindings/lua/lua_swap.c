@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bindings/lua/lua_digest.h"
 #include "bindings/lua/lua_host_parts.h"
 #include "core/base/assert.h"
 #include "core/base/log.h"
@@ -168,7 +169,7 @@ static void watch_pace(gb_lua_host *host, gb_hook hook, const gb_lua_version *v,
 static uint64_t note(gb_lua_host *host, gb_hook hook, const gb_lua_version *v, int answer, uint32_t rows, uint64_t start_ns, gb_time now)
 {
     gb_lua_decision decision = {
-        .at = now, .hook = hook, .version = v->number, .rows = rows, .answer = answer, .ns = clock_ns() - start_ns};
+        .at = now, .hook = hook, .version = v->number, .rows = rows, .answer = answer, .inputs = host->inputs, .ns = clock_ns() - start_ns};
     if (answer == GB_POLICY_FAULT) decision.fault_kind = gb_lua_policy_vm(v->policy)->fault_kind;
     gb_lua_log_decision(host->log, &decision);
     watch_pace(host, hook, v, decision.ns, now);
@@ -179,6 +180,7 @@ static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time n
 {
     gb_lua_seat *seat = &host->seats[hook];
     host->now = now;
+    host->inputs = 0;
     host->rng_before = gb_lua_policy_vm(seat->active->policy)->rng;
     if (seat->since == GB_NEVER) seat->since = now;
     return seat->active;
@@ -187,6 +189,7 @@ static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time n
 static int select_by_script(gb_lua_host *host, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
 {
     gb_lua_version *v = begin_decision(host, GB_HOOK_SELECT, now);
+    host->inputs = gb_lua_digest_select(request, engines);
     uint64_t start_ns = clock_ns();
     int answer = gb_lua_policy_select(v->policy, request, engines, now);
     uint64_t ns = note(host, GB_HOOK_SELECT, v, answer, engines->n, start_ns, now);
@@ -213,6 +216,7 @@ static int select_engine(void *self, const gb_request_row *request, const gb_eng
 static int order_by_script(gb_lua_host *host, gb_queue_table *queue, gb_time now)
 {
     gb_lua_version *v = begin_decision(host, GB_HOOK_ORDER, now);
+    host->inputs = gb_lua_digest_order(queue);
     uint64_t start_ns = clock_ns();
     int answer = gb_lua_policy_order(v->policy, queue, now);
     uint64_t ns = note(host, GB_HOOK_ORDER, v, answer, queue->n, start_ns, now);

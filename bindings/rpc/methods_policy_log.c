@@ -1,6 +1,7 @@
 /* What policies did: changes, failed decisions, decisions. */
 #include "bindings/rpc/methods_policy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,11 @@ static void pack_decision(gb_pack *out, const gb_lua_decision *decision, gb_time
     gb_pack_key_uint(&map, "version", decision->version);
     gb_pack_key_uint(&map, "rows", decision->rows);
     gb_pack_key_str(&map, "outcome", outcome_of(decision));
+    if (decision->inputs) {
+        char digest[20];
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)decision->inputs);
+        gb_pack_key_str(&map, "inputs", digest);
+    }
     if (decision->hook == GB_HOOK_SELECT && decision->answer >= 0) gb_pack_key_uint(&map, "engine", (uint64_t)decision->answer);
     gb_pack_key_float(&map, "took_us", (double)decision->ns / 1e3);
     gb_pack_end(&map);
@@ -164,6 +170,10 @@ static const gb_rpc_field decision_fields[] = {
     {.name = "rows", .type = GB_RPC_INT, .doc = "engines, waiting requests, or experts of all layers"},
     {.name = "outcome", .type = GB_RPC_STRING, .doc = "ok; nil = no opinion; else the kind of fault: then the built-in decided"},
     {.name = "engine", .type = GB_RPC_INT, .optional = true, .doc = "that select_engine chose"},
+    {.name = "inputs",
+     .type = GB_RPC_STRING,
+     .optional = true,
+     .doc = "16 hex digits, the same for the same columns of the first 64 rows; placement hooks have none"},
     {.name = "took_us", .type = GB_RPC_FLOAT, .doc = "how long the script took, waiting for a CPU included"},
     {0},
 };

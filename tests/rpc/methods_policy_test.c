@@ -281,6 +281,7 @@ static void the_decision_log_is_read_in_steps(void)
     CHECK_EQ(json_int(json_array_get(decisions, 1), "seq"), 2);
     CHECK_EQ(json_int(json_array_get(decisions, 1), "engine"), 1);
     CHECK_STR(json_text(json_array_get(decisions, 1), "outcome"), "ok");
+    CHECK_EQ(strlen(json_text(json_array_get(decisions, 1), "inputs")), 16);
     json_decref(r);
     r = peer_call(&p, "decision_log", "{\"after\": 2}");
     CHECK_EQ(json_array_size(json_object_get(r, "decisions")), 1);

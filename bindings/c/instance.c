@@ -300,7 +300,7 @@ static int use_placement(const opening *o, gb_error *err)
     return gb_lua_host_use_placement(o->instance->policies, o->options->policy_place, err);
 }
 
-static gb_lua_budgets policy_budgets(const gb_options *opt)
+gb_lua_budgets gb_policy_budgets(const gb_options *opt)
 {
     gb_lua_budgets budgets;
     gb_lua_budgets_default(&budgets);
@@ -320,7 +320,7 @@ static int open_policies(opening *o, gb_error *err)
     gb_instance *instance = o->instance;
     const gb_options *opt = o->options;
     const char *names[GB_HOOKS] = {[GB_HOOK_SELECT] = opt->policy_select, [GB_HOOK_ORDER] = opt->policy_order};
-    gb_lua_budgets budgets = policy_budgets(opt);
+    gb_lua_budgets budgets = gb_policy_budgets(opt);
     int status = gb_lua_host_new_within(&instance->policies, instance->server, (uint64_t)opt->seed, &budgets, err);
     if (!status && *opt->policy_store) status = gb_lua_host_open_store(instance->policies, opt->policy_store, err);
     if (!status && *opt->policy_dir) status = gb_lua_host_load_dir(instance->policies, opt->policy_dir, err);

@@ -32,6 +32,9 @@ typedef struct gb_instance {
 int  gb_instance_open(gb_instance **out, const gb_options *options, gb_error *err);
 void gb_instance_close(gb_instance *instance);
 
+/* What the options allow scripts. */
+gb_lua_budgets gb_policy_budgets(const gb_options *options);
+
 /* Sampling as the model wants it when the request is silent: generation_config, else temperature 1; max_tokens = rest of
    the context. */
 void gb_instance_sampling(const gb_instance *instance, gb_sampling *sampling);

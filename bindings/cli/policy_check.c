@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bindings/c/instance.h"
 #include "bindings/cli/command.h"
 #include "bindings/cli/policy_tables.h"
 #include "bindings/lua/embedded.h"
@@ -191,7 +192,7 @@ static int read_line(gb_lua_snapshot **out, const recording *from, const char *l
 /* Every line that is of this hook. */
 static int try_recording(gb_check *c, gb_lua_desk *desk, gb_hook hook, const recording *from, gb_error *err)
 {
-    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), gb_lua_desk_budget(hook));
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), c->budgets.hooks[hook]);
     uint32_t n = 0, number = 0;
     for (const char *line = from->text, *end = line + from->bytes; line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
@@ -232,7 +233,7 @@ static int try_recordings(gb_check *c, gb_lua_desk *desk, const recording *recor
 
 static int run_tables(gb_check *c, trial t, uint32_t engines, uint32_t waiting)
 {
-    gb_check_outcome *o = add_outcome(c, gb_hook_name(t.hook), gb_lua_desk_budget(t.hook));
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(t.hook), c->budgets.hooks[t.hook]);
     gb_arena arena;
     gb_tables tables;
     if (t.hook == GB_HOOK_SELECT)
@@ -257,7 +258,7 @@ static void describe(char *out, size_t capacity, const gb_policy_sizes *s)
 
 static int run_window(gb_check *c, gb_lua_desk *desk, gb_policy_scene *scene, const gb_policy_sizes *sizes)
 {
-    gb_check_outcome *o = add_outcome(c, "on_window", gb_lua_desk_window_budget());
+    gb_check_outcome *o = add_outcome(c, "on_window", c->budgets.window);
     trial t = {.desk = desk, .call = call_window, .window = scene->rearrangement.window};
     t.window.duration_ns = 1e9;
     describe(o->tables, sizeof o->tables, sizes);
@@ -268,7 +269,7 @@ static int run_window(gb_check *c, gb_lua_desk *desk, gb_policy_scene *scene, co
 /* What the script does of a rearrangement, greedy rule included; the search that follows placement_cost is not its cost. */
 static int run_placement(gb_check *c, gb_lua_desk *desk, gb_hook hook, gb_policy_scene *scene, const gb_policy_sizes *sizes)
 {
-    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), gb_lua_desk_budget(hook));
+    gb_check_outcome *o = add_outcome(c, gb_hook_name(hook), c->budgets.hooks[hook]);
     gb_lua_snapshot *snapshot;
     int status = gb_lua_snapshot_take_placement(&snapshot, hook, &scene->rearrangement, gb_seconds(1));
     if (status) return status;
@@ -318,7 +319,7 @@ static int run_scenes(gb_check *c, gb_lua_desk *desk, gb_error *err)
 
 static void add_carry(gb_check *c, const char *call, const gb_lua_handover *h, uint64_t cpu_ns, const char *fault)
 {
-    gb_check_outcome *o = add_outcome(c, call, gb_lua_desk_carry_budget());
+    gb_check_outcome *o = add_outcome(c, call, c->budgets.carry);
     snprintf(o->tables, sizeof o->tables, h->exported ? "%zu bytes of state" : "no state", h->bytes);
     count_answer(o, (double)cpu_ns / 1e3, fault ? GB_POLICY_FAULT : GB_OK, fault);
     sum_up(o);
@@ -347,7 +348,7 @@ static void add_engines(gb_error *refusal, uint32_t engines)
 
 static int open_desk(gb_check *c, gb_lua_desk **desk, const gb_lua_text *text, uint32_t engines)
 {
-    int status = gb_lua_desk_open(desk, c->label, text->data, text->bytes, engines, &c->refusal);
+    int status = gb_lua_desk_open(desk, c->label, text->data, text->bytes, engines, &c->budgets, &c->refusal);
     if (status && engines != engine_counts[0]) add_engines(&c->refusal, engines);
     if (!status) snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(*desk));
     return status;
@@ -381,6 +382,17 @@ static int run_text(gb_check *c, const gb_lua_text *text, const recording *recor
     return status || c->refusal.text[0] ? status : run_smoke(c, text, recorded, err);
 }
 
+int gb_check_budgets(gb_lua_budgets *budgets, gb_error *err)
+{
+    gb_options options;
+    int status = gb_options_init(&options);
+    if (status) return gb_fail(err, status, "out of memory for options");
+    status = gb_options_read_environment(&options, err);
+    *budgets = gb_policy_budgets(&options);
+    gb_options_deinit(&options);
+    return status;
+}
+
 static int read_recorded(gb_lua_text *text, const char *path, gb_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -390,11 +402,11 @@ static int read_recorded(gb_lua_text *text, const char *path, gb_error *err)
     return status;
 }
 
-int gb_check_run(gb_check *c, const char *path, const char *label, const char *recorded, gb_error *err)
+int gb_check_run(gb_check *c, const char *path, const char *label, const char *recorded, const gb_lua_budgets *budgets, gb_error *err)
 {
     gb_lua_text text = {0}, lines = {0};
     bool is_stream = strcmp(path, "-") == 0;
-    *c = (gb_check){.label = is_stream ? label : path};
+    *c = (gb_check){.label = is_stream ? label : path, .budgets = *budgets};
     int status = recorded ? read_recorded(&lines, recorded, err) : GB_OK;
     if (status) return status;
     recording from = {"recorded", recorded, lines.data, lines.bytes};
@@ -417,7 +429,9 @@ int gb_policy_check(const char *path, const char *label, const char *recorded, b
 {
     static gb_check c;
     gb_error err = {{0}};
-    int status = gb_check_run(&c, path, label, recorded, &err);
+    gb_lua_budgets budgets;
+    int status = gb_check_budgets(&budgets, &err);
+    if (!status) status = gb_check_run(&c, path, label, recorded, &budgets, &err);
     if (status) return gb_command_failed(status, &err);
     if (json) gb_check_print_json(&c);
     else gb_check_print(&c);

@@ -31,14 +31,19 @@ typedef struct gb_check {
     const char *label;                 /* how errors name the policy */
     gb_error refusal;                  /* what a server would say; "" when it would take it */
     char name[256], sha256[GB_SHA256_HEX + 1];
-    uint32_t engines, n_globals, n;    /* n outcomes */
+    gb_lua_budgets budgets;
+    uint32_t n_globals, n;             /* n outcomes */
     gb_lua_global globals[GB_LUA_GLOBALS_MAX];
     gb_check_outcome outcomes[GB_CHECK_OUTCOMES_MAX];
 } gb_check;
 
+/* Those of a server with this environment (GIMBAL_POLICY_SELECT_MS and so on), which is how a server tells its own to the checks that it
+   starts. GB_EINVAL, GB_ENOMEM. */
+int gb_check_budgets(gb_lua_budgets *budgets, gb_error *err);
+
 /* recorded: a file with one snapshot a line, or NULL. path "-" reads standard input, and label names it. GB_EFORMAT and what reading
    says when the recorded snapshots cannot be used; anything wrong with the policy is in check. */
-int gb_check_run(gb_check *check, const char *path, const char *label, const char *recorded, gb_error *err);
+int gb_check_run(gb_check *check, const char *path, const char *label, const char *recorded, const gb_lua_budgets *budgets, gb_error *err);
 bool gb_check_is_good(const gb_check *check);
 
 /* policy_report.c: to standard output */

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "bindings/cli/command.h"
-#include "bindings/lua/lua_desk.h"
+#include "bindings/cli/policy_check.h"
+#include "bindings/lua/lua_file.h"
+#include "bindings/lua/lua_host.h"
 
 /* An answer of policy_log holds the snapshot as text in text. */
 enum { TEXT_MAX = 2 * GB_LUA_SNAPSHOT_BYTES_MAX };
@@ -16,6 +18,7 @@ enum { TEXT_MAX = 2 * GB_LUA_SNAPSHOT_BYTES_MAX };
 typedef struct replay {
     const char *path;
     gb_lua_snapshot *snapshot;
+    gb_lua_budgets budgets;
     gb_error refusal;             /* of the file; "" when it was opened */
     gb_error params;              /* the first param of the snapshot that the script does not take */
     char sha256[GB_SHA256_HEX + 1];
@@ -48,12 +51,22 @@ static int read_snapshot(gb_lua_snapshot **out, const char *path, gb_error *err)
 
 /* ---- deciding it again ---- */
 
+static int open_desk(gb_lua_desk **desk, replay *r, uint32_t engines)
+{
+    gb_lua_text text;
+    int status = gb_lua_file_read(&text, r->path, "a policy", GB_LUA_SOURCE_MAX, &r->refusal);
+    if (status) return status;
+    status = gb_lua_desk_open(desk, r->path, text.data, text.bytes, engines, &r->budgets, &r->refusal);
+    gb_lua_text_free(&text);
+    return status;
+}
+
 static void run_replay(replay *r)
 {
     gb_lua_desk *desk;
     const gb_lua_snapshot *s = r->snapshot;
     uint32_t engines = s->hook == GB_HOOK_SELECT ? s->tables.engines.n : s->hook == GB_HOOK_ORDER ? s->tables.queue.engine + 1 : s->rearrangement.links.sources;
-    if (gb_lua_desk_open_file(&desk, r->path, engines, &r->refusal)) return;
+    if (open_desk(&desk, r, engines)) return;
     memcpy(r->sha256, gb_lua_desk_sha256(desk), sizeof r->sha256);
     gb_lua_desk_restore(desk, s, &r->params);
     if (gb_lua_desk_has(desk, s->hook)) gb_lua_desk_try(desk, r->snapshot, &r->trial);
@@ -159,7 +172,8 @@ int gb_policy_replay(const char *snapshot, const char *path, bool json)
     static replay r;
     gb_error err = {{0}};
     r = (replay){.path = path};
-    int status = read_snapshot(&r.snapshot, snapshot, &err);
+    int status = gb_check_budgets(&r.budgets, &err);
+    if (!status) status = read_snapshot(&r.snapshot, snapshot, &err);
     if (status) return gb_command_failed(status, &err);
     run_replay(&r);
     if (json) print_json(&r);

@@ -128,7 +128,7 @@ static int set_environment(const run *r, gb_error *err)
     int beside = (int)(strrchr(r->policy, '/') - r->policy);
     char *path = NULL;
     if (asprintf(&path, "%s/?.lua;%.*s/?.lua;%s", r->kit, beside, r->policy, old && *old ? old : ";") < 0) return gb_fail(err, GB_ENOMEM, "out of memory for LUA_PATH");
-    int failed = setenv("LUA_PATH", path, 1) || setenv("GIMBAL_POLICY", r->policy, 1);
+    int failed = setenv("LUA_PATH", path, 1) || setenv("GIMBAL_TESTED_POLICY", r->policy, 1);
     free(path);
     return failed ? gb_fail(err, GB_ENOMEM, "out of memory for the environment of busted") : GB_OK;
 }

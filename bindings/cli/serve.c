@@ -1,7 +1,9 @@
 #include "bindings/cli/command.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bindings/c/instance.h"
@@ -116,6 +118,19 @@ static int serve(gb_instance *instance, const secret *key, const secret *token)
     return code;
 }
 
+/* Processes that check policies are told the budgets of this server, wherever it has them from. Before there are threads. */
+static void pass_on_budgets(const gb_options *options)
+{
+    for (uint32_t i = 0; i < gb_option_count; i++) {
+        char name[64] = "GIMBAL_", text[64];
+        size_t n = strlen(name);
+        if (strcmp(gb_option_rows[i].group, "policies") != 0 || gb_option_rows[i].type != GB_OPTION_INT) continue;
+        for (const char *c = gb_option_rows[i].key; *c && n + 1 < sizeof name; c++) name[n++] = (char)toupper((unsigned char)*c);
+        gb_options_format(options, i, text, sizeof text);
+        setenv(name, text, 1);
+    }
+}
+
 static int run(const gb_args *args)
 {
     gb_options *options = args->options;
@@ -128,6 +143,7 @@ static int run(const gb_args *args)
     int status = GB_OK;
     if (args->n_words) status = gb_options_set(options, "model", args->words[0], "command line", &err);
     log_options(options);
+    pass_on_budgets(options);
     if (!status) status = read_secret(&key, options->api_key_file, &err);
     if (!status) status = read_secret(&token, options->admin_token_file, &err);
     if (!status && options->policy_watch && !*options->policy_dir)

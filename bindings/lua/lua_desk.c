@@ -18,7 +18,7 @@ struct gb_lua_desk {
 
 enum { DESK_SEED = 1 };
 
-int gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err)
+int gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, const gb_lua_budgets *budgets, gb_error *err)
 {
     gb_lua_host_prepare();
     gb_lua_desk *desk = calloc(1, sizeof *desk);
@@ -28,7 +28,10 @@ int gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, siz
     gb_lua_script script = {.chunk = desk->chunk, .source = text, .bytes = bytes, .engines = engines};
     gb_lua_vm_options_default(&script.vm);
     script.vm.seed = DESK_SEED;
-    gb_lua_budgets_default(&script.budgets);
+    if (budgets) script.budgets = *budgets;
+    else gb_lua_budgets_default(&script.budgets);
+    script.vm.memory_bytes = script.budgets.memory_bytes;
+    script.vm.place_memory_bytes = script.budgets.place_memory_bytes;
     int status = gb_lua_policy_new(&desk->script, &script, &desk->counts, err);
     if (status) {
         free(desk);
@@ -47,7 +50,7 @@ int gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines,
     gb_lua_text text;
     int status = gb_lua_file_read(&text, path, "a policy", GB_LUA_SOURCE_MAX, err);
     if (status) return status;
-    status = gb_lua_desk_open(out, path, text.data, text.bytes, engines, err);
+    status = gb_lua_desk_open(out, path, text.data, text.bytes, engines, NULL, err);
     gb_lua_text_free(&text);
     return status;
 }
@@ -58,7 +61,7 @@ int gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engin
     snprintf(path, sizeof path, "lua/policies/%s.lua", name);
     const gb_embedded_file *file = gb_embedded_find(path);
     if (!file) return gb_fail(err, GB_ENOTFOUND, "no policy named %s is shipped", name);
-    return gb_lua_desk_open(out, path, file->data, file->bytes, engines, err);
+    return gb_lua_desk_open(out, path, file->data, file->bytes, engines, NULL, err);
 }
 
 void gb_lua_desk_close(gb_lua_desk *desk)
@@ -140,16 +143,3 @@ int gb_lua_desk_hand_over(gb_lua_desk *from, gb_lua_desk *to, gb_lua_handover *h
     free(carry);
     return status;
 }
-
-/* ---- budgets ---- */
-
-static gb_lua_budgets default_budgets(void)
-{
-    gb_lua_budgets budgets;
-    gb_lua_budgets_default(&budgets);
-    return budgets;
-}
-
-gb_time gb_lua_desk_budget(gb_hook hook) { return default_budgets().hooks[hook]; }
-gb_time gb_lua_desk_window_budget(void) { return default_budgets().window; }
-gb_time gb_lua_desk_carry_budget(void) { return default_budgets().carry; }

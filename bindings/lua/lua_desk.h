@@ -3,13 +3,15 @@
 #ifndef GB_LUA_DESK_H
 #define GB_LUA_DESK_H
 
+#include "bindings/lua/lua_budgets.h"
 #include "bindings/lua/lua_snapshot.h"
 #include "bindings/lua/lua_trial.h"
 
 typedef struct gb_lua_desk gb_lua_desk;
 
-/* GB_EPOLICY with file:line and remedy, what reading the file says, GB_ENOMEM. chunk is how errors name a text. */
-int  gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, gb_error *err);
+/* GB_EPOLICY with file:line and remedy, what reading the file says, GB_ENOMEM. chunk is how errors name a text. Budgets are a server's
+   defaults where none are given. */
+int  gb_lua_desk_open(gb_lua_desk **out, const char *chunk, const char *text, size_t bytes, uint32_t engines, const gb_lua_budgets *budgets, gb_error *err);
 int  gb_lua_desk_open_file(gb_lua_desk **out, const char *path, uint32_t engines, gb_error *err);
 /* A policy that is shipped in the binary: "gimbal". GB_ENOTFOUND. */
 int  gb_lua_desk_open_shipped(gb_lua_desk **out, const char *name, uint32_t engines, gb_error *err);
@@ -46,10 +48,5 @@ typedef struct gb_lua_handover {
 } gb_lua_handover;
 
 int gb_lua_desk_hand_over(gb_lua_desk *from, gb_lua_desk *to, gb_lua_handover *handover, gb_error *err);
-
-/* CPU time that one call may use in a server: of a hook, of on_window, of export or import. */
-gb_time gb_lua_desk_budget(gb_hook hook);
-gb_time gb_lua_desk_window_budget(void);
-gb_time gb_lua_desk_carry_budget(void);
 
 #endif

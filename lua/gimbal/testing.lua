@@ -182,7 +182,7 @@ end
 -- Runs a policy file as the host does; without a path, the one that `gimbal policy test` names. Returns the policy and its fake
 -- host: {now_ns, seed, lines}, to set the time and read what was logged. options: now_ns, seed, and params that replace the file's.
 function testing.load(path, options)
-    path = path or os.getenv("GIMBAL_POLICY") or error("testing.load wants the path of a policy, or `gimbal policy test FILE`", 2)
+    path = path or os.getenv("GIMBAL_TESTED_POLICY") or error("testing.load wants the path of a policy, or `gimbal policy test FILE`", 2)
     options = options or {}
     local host = { now_ns = options.now_ns or 0, seed = options.seed or 1, lines = {} }
     local environment = new_environment(host)

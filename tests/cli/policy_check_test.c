@@ -219,7 +219,9 @@ static void recorded_snapshots_are_decided_too(void)
     close(fd);
     gb_check check;
     gb_error err = {{0}};
-    CHECK_EQ(gb_check_run(&check, check_path("lua/policies/gimbal.lua"), "-", path, &err), GB_EFORMAT);
+    gb_lua_budgets budgets;
+    gb_lua_budgets_default(&budgets);
+    CHECK_EQ(gb_check_run(&check, check_path("lua/policies/gimbal.lua"), "-", path, &budgets, &err), GB_EFORMAT);
     CHECK_CONTAINS(err.text, ":3 is no snapshot");
     unlink(path);
 }

@@ -95,6 +95,18 @@ class Author(unittest.TestCase):
             self.assertTrue(server.rpc("policy_check", {"source": good})[0]["ok"])
             server.stop()
 
+    def test_a_check_measures_with_the_budgets_of_the_server(self):
+        source = "return { api = 1, select_engine = function(request, engines) return engines.next end }"
+        with Server("-dp", "2", "--policy-select-ms", "9", env={"GIMBAL_POLICY_CARRY_MS": "30"}) as server:
+            self.assertEqual(server.rpc("policy_check", {"source": source})[0]["tables"][0]["budget_us"], 9000)
+            server.stop()
+        path = self.write("turns.lua", source)
+        report = json.loads(gimbal("policy", "check", path, "--json", env={"GIMBAL_POLICY_SELECT_MS": "7"}).stdout)
+        self.assertEqual(report["tables"][0]["budget_us"], 7000)
+        done = gimbal("policy", "check", path, env={"GIMBAL_POLICY_SELECT_MS": "many"})
+        self.assertIn("policy_select_ms", done.stderr.decode())
+        self.assertEqual(done.returncode, 64)
+
     def test_what_broke_a_policy_must_not_break_the_next(self):
         picky = """return { api = 1, name = "picky", select_engine = function(request, engines)
             if request.max_tokens == 1999 then error("%s") end

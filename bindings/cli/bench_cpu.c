@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bindings/cli/bench_counting.h"
 #include "bindings/cli/bench_peer.h"
 #include "bindings/cli/command.h"
 #include "bindings/cli/report.h"
@@ -56,6 +57,7 @@ typedef struct bench {
     const gb_bench_flags *flags;
     gb_threads *threads;               /* for the probes; the engine has its own */
     gb_model_config config;
+    gb_ops *ops;                       /* the executor's */
     gb_executor *executor;
     gb_arena arena;
     gb_round round;
@@ -67,6 +69,8 @@ typedef struct bench {
     int32_t *blocks;                   /* [SEQUENCES][BLOCKS_EACH] */
     void *probe_memory;
     size_t probe_bytes;
+    gb_bench_counting counting;
+    double counting_share[WORKLOADS];  /* % of the MoE layers' CPU time */
     gb_bench_peer peer;
     bool has_peer;
     double peaks[GB_PEAKS];            /* highest seen of each */
@@ -224,6 +228,25 @@ static int run_rounds(bench *b, gb_error *err)
     return GB_OK;
 }
 
+/* Steps of each workload under the counting's clocks; not among the samples, which run without them. */
+static int measure_counting(bench *b, gb_error *err)
+{
+    gb_bench_counting *c = &b->counting;
+    if (gb_bench_counting_watch(c, &b->arena, b->ops)) return gb_fail(err, GB_ENOMEM, "out of memory for the bench");
+    for (int i = 0; i < WORKLOADS; i++) {
+        const workload *w = &workloads[i];
+        c->layers = c->counting = 0;
+        new_tokens(b);
+        for (uint32_t step = 0; step < w->steps; step++) {
+            int status = run_step(b, w, step * w->count, err);
+            if (status) return status;
+            gb_bench_counting_round(c, &b->result);
+        }
+        b->counting_share[i] = 100 * c->counting / c->layers;
+    }
+    return GB_OK;
+}
+
 /* ---- reporting ---- */
 
 static int by_value(const void *a, const void *b)
@@ -287,6 +310,17 @@ static void add_peer(gb_report *report, const bench *b, const samples *s, const 
     gb_report_note(gb_report_add(report, name, ours / theirs, "x"), "%s: %.1f tok/s", b->peer.name, theirs);
 }
 
+static void add_counting(gb_report *report, const bench *b)
+{
+    for (int i = 0; i < WORKLOADS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s: counting of experts", workloads[i].name);
+        gb_report_row *row = gb_report_add(report, name, b->counting_share[i], "%");
+        gb_report_bound(row, GB_BOUND_AT_MOST, 1);
+        gb_report_note(row, "CPU time, of the MoE layers'");
+    }
+}
+
 static void fill_report(gb_report *report, const bench *b)
 {
     const gb_executor_info *info = &b->executor->info;
@@ -311,6 +345,7 @@ static void fill_report(gb_report *report, const bench *b)
     add_share(report, b, prefill, "prefill, 512 tokens: share of peak", share_of_peak, 60);
     add_peer(report, b, prefill, "prefill, 512 tokens: over the peer");
     add(report, prefill, "CPU used by others beside prefill", others_of, "CPUs");
+    add_counting(report, b);
 }
 
 /* ---- set-up ---- */
@@ -318,7 +353,6 @@ static void fill_report(gb_report *report, const bench *b)
 static int open_executor(bench *b, const gb_synthetic *model, gb_error *err)
 {
     gb_cpu_options options;
-    gb_ops *ops;
     b->config = model->config;
     gb_cpu_options_default(&options, &b->config);
     options.limits.max_works = SEQUENCES;
@@ -327,8 +361,8 @@ static int open_executor(bench *b, const gb_synthetic *model, gb_error *err)
     options.limits.blocks_per_engine = SEQUENCES * BLOCKS_EACH;
     options.threads = gb_threads_count(b->threads);
     options.kernels = b->flags->kernels;
-    int status = gb_cpu_ops_new(&ops, &b->config, model->weights, &options, err);
-    return status ? status : gb_forward_new(&b->executor, &b->config, ops, NULL, err);
+    int status = gb_cpu_ops_new(&b->ops, &b->config, model->weights, &options, err);
+    return status ? status : gb_forward_new(&b->executor, &b->config, b->ops, NULL, err);
 }
 
 static int take_memory(bench *b, gb_error *err)
@@ -374,7 +408,8 @@ static int measure(bench *b, gb_error *err)
         sample warm_up;
         status = take_sample(b, &workloads[i], &warm_up, err);
     }
-    return status ? status : run_rounds(b, err);
+    if (!status) status = run_rounds(b, err);
+    return status ? status : measure_counting(b, err);
 }
 
 static int run(bench *b, int *code, gb_error *err)

@@ -1,5 +1,6 @@
 /* Sends each row to the slots of its experts: a counting sort of (row, k) by the slot that the placement's route names for
-   (source, expert, token). Counts on both sides: A[source][expert] where a token is sent, tokens of a rank where they arrive. */
+   (source, expert, token). Counts on both sides: A[source][expert] where a token is sent, tokens of a rank where they arrive; checked
+   builds count A on both sides. */
 #include "core/cpu/context.h"
 
 #include <string.h>
@@ -60,6 +61,34 @@ static void receive(gb_cpu *cpu, const gb_placement *placement, uint32_t moe_lay
     }
 }
 
+#ifdef GB_CHECKED
+static uint32_t source_of(const gb_row_set *rows, uint32_t row)
+{
+    uint32_t low = 0, high = rows->n_spans;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (rows->spans[middle].row <= row) low = middle;
+        else high = middle;
+    }
+    return rows->spans[low].engine;
+}
+
+/* Counts once more where tokens arrived, slot by slot; it must be what the engines said that they sent. slot_fill ends each slot's rows. */
+static void check_counts(gb_cpu *cpu, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, const gb_matrix *counts)
+{
+    const int32_t *expert_of_slot = gb_placement_layer_slots(placement, moe_layer);
+    for (uint32_t source = 0; source < counts->sources; source++) {
+        uint64_t arrived[GB_EXPERTS_MAX] = {0};
+        uint32_t at = 0;
+        for (uint32_t slot = 0; slot < cpu->base.info.slots; slot++)
+            for (; at < cpu->slot_fill[slot]; at++) arrived[expert_of_slot[slot]] += source_of(rows, cpu->row_of_grouped[at]) == source;
+        gb_counts_must_agree(moe_layer, source, gb_matrix_row(counts, moe_layer, source), arrived, counts->experts);
+    }
+}
+#else
+#define check_counts(...) ((void)0)
+#endif
+
 int gb_cpu_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens)
 {
@@ -72,5 +101,6 @@ int gb_cpu_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, con
         cpu->row_of_grouped[grouped] = (uint32_t)(a / K);
         cpu->grouped_of_route[a] = grouped;
     }
+    check_counts(cpu, rows, moe_layer, placement, counts);
     return GB_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/assert.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 
 int gb_matrix_init(gb_matrix *m, gb_arena *arena, uint32_t layers, uint32_t sources, uint32_t experts)
@@ -30,4 +31,14 @@ void gb_matrix_sum_sources(const gb_matrix *m, uint64_t *b)
             const uint64_t *row = gb_matrix_row(m, l, s);
             for (uint32_t e = 0; e < m->experts; e++) b[(size_t)l * m->experts + e] += row[e];
         }
+}
+
+void gb_counts_must_agree(uint32_t layer, uint32_t source, const uint64_t *sent, const uint64_t *arrived, uint32_t experts)
+{
+    for (uint32_t e = 0; e < experts; e++) {
+        if (sent[e] == arrived[e]) continue;
+        gb_log(GB_LOG_ERROR, "layer %u: engine %u sent %llu tokens to expert %u, but %llu arrived", layer, source, (unsigned long long)sent[e], e,
+               (unsigned long long)arrived[e]);
+        GB_ASSERT(!"what was sent has arrived");
+    }
 }

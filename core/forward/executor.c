@@ -15,12 +15,22 @@ static void check_batch(const gb_executor_info *info, const gb_batch *batch)
     GB_ASSERT(n_tokens == batch->n_tokens && n_tokens <= info->max_tokens);
 }
 
+/* Ranks count what arrives, engines what they send. */
+static void check_counts(const gb_executor_info *info, const gb_result *result)
+{
+    uint64_t sent = 0, arrived = 0;
+    for (size_t i = 0; i < gb_matrix_cells(&result->counts); i++) sent += result->counts.counts[i];
+    for (uint32_t r = 0; r < info->ranks; r++) arrived += result->rank_tokens[r];
+    GB_ASSERT(sent == arrived);
+}
+
 int gb_executor_run(gb_executor *executor, const gb_round *round, gb_result *result)
 {
     GB_ASSERT(round->n_engines == executor->info.engines);
     for (uint32_t e = 0; e < round->n_engines; e++) check_batch(&executor->info, &round->batches[e]);
     result->seq = round->seq;
     result->status = executor->table->run(executor, round, result);
+    if (result->status == GB_OK) check_counts(&executor->info, result);
     return result->status;
 }
 

@@ -282,6 +282,53 @@ static void replicas_serve_their_sources_with_the_same_bits(void)
     harness_close(&h);
 }
 
+/* Ranks 0 and 1 both have expert 0 of every layer, and its tokens go to them in halves. */
+static void share_expert_0(harness *h)
+{
+    for (uint32_t layer = 0; layer < h->config.moe_layers; layer++) {
+        int32_t spare = 2 * (int32_t)h->placement.slots_per_rank - 1;
+        size_t route = gb_placement_route_index(&h->placement, layer, 0, 0);
+        copy_expert(h, layer, spare, 0);
+        gb_placement_layer_slots(&h->placement, layer)[spare] = 0;
+        h->placement.other[route] = spare;
+        h->placement.other_share[route] = GB_SHARES / 2;
+    }
+    CHECK_EQ(gb_placement_check(&h->placement, NULL), GB_OK);
+}
+
+/* What arrives at rank 1 when these positions of a sequence are computed, beside `rows` positions of another one. */
+static uint64_t arrivals(harness *h, const int32_t *tokens, uint32_t start, uint32_t count, const int32_t *others, uint32_t rows)
+{
+    harness_clear(h);
+    if (rows) harness_add(h, 0, 1, others, rows, rows, 0, rows, &harness_greedy);
+    if (count) harness_add(h, 0, 0, tokens, start + count, start + count, start, count, &harness_greedy);
+    CHECK_EQ(harness_run(h), GB_OK);
+    return h->result.rank_tokens[1];
+}
+
+static void a_token_goes_to_the_same_copy_whole_in_chunks_and_among_others(void)
+{
+    enum { OTHER = 23, CHUNK = 7 };
+    harness h;
+    int32_t tokens[PROMPT], others[OTHER];
+    uint64_t in_chunks = 0;
+    random_tokens(tokens, PROMPT, 1);
+    random_tokens(others, OTHER, 2);
+    harness_options options = small;
+    options.ranks = 2;
+    options.spare_slots = 1;
+    harness_open(&h, &options);
+    uint64_t unshared = arrivals(&h, tokens, 0, PROMPT, others, 0);
+    share_expert_0(&h);
+    uint64_t whole = arrivals(&h, tokens, 0, PROMPT, others, 0);
+    CHECK(whole > unshared);
+    for (uint32_t start = 0; start < PROMPT; start += CHUNK) in_chunks += arrivals(&h, tokens, start, PROMPT - start < CHUNK ? PROMPT - start : CHUNK, others, 0);
+    CHECK_EQ(in_chunks, whole);
+    uint64_t alone = arrivals(&h, tokens, 0, 0, others, OTHER);
+    CHECK_EQ(arrivals(&h, tokens, 0, PROMPT, others, OTHER), whole + alone);
+    harness_close(&h);
+}
+
 /* Two copies share the tokens of one source: every token counts once, at the rank that its name chooses. */
 static void copies_that_share_a_source_give_the_same_bits(void)
 {
@@ -294,16 +341,8 @@ static void copies_that_share_a_source_give_the_same_bits(void)
     harness_open(&h, &options);
     harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
     uint64_t before = bits_of(&h, PROMPT), at_home = h.result.rank_tokens[0], sent = 0;
-    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) {
-        int32_t spare = 2 * (int32_t)h.placement.slots_per_rank - 1;
-        size_t route = gb_placement_route_index(&h.placement, layer, 0, 0);
-        copy_expert(&h, layer, spare, 0);
-        gb_placement_layer_slots(&h.placement, layer)[spare] = 0;
-        h.placement.other[route] = spare;
-        h.placement.other_share[route] = GB_SHARES / 2;
-        sent += gb_matrix_row(&h.result.counts, layer, 0)[0];
-    }
-    CHECK_EQ(gb_placement_check(&h.placement, NULL), GB_OK);
+    for (uint32_t layer = 0; layer < h.config.moe_layers; layer++) sent += gb_matrix_row(&h.result.counts, layer, 0)[0];
+    share_expert_0(&h);
     harness_feed(&h, tokens, PROMPT, PROMPT, &harness_greedy);
     CHECK_EQ(bits_of(&h, PROMPT), before);
     uint64_t gone = at_home - h.result.rank_tokens[0];
@@ -605,7 +644,8 @@ TESTS(TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_sa
       TEST(counts_are_those_of_the_routes), TEST(a_round_of_empty_batches_counts_nothing),
       TEST(an_idle_engine_does_not_show_in_the_other_s_bits), TEST(experts_that_moved_give_the_same_bits),
       TEST(replicas_serve_their_sources_with_the_same_bits),
-      TEST(copies_that_share_a_source_give_the_same_bits), TEST(an_expert_copied_in_pieces_has_the_checksum_of_the_whole),
+      TEST(copies_that_share_a_source_give_the_same_bits), TEST(a_token_goes_to_the_same_copy_whole_in_chunks_and_among_others),
+      TEST(an_expert_copied_in_pieces_has_the_checksum_of_the_whole),
       TEST(migrations_between_ranks_with_their_own_memory_keep_every_bit),
       TEST(migrations_between_ranks_that_share_memory_keep_every_bit), TEST(ranks_that_share_memory_have_nothing_to_copy), TEST(a_cancelled_work_leaves_within_a_layer_and_its_mates_go_on),
       TEST(a_round_whose_works_are_all_cancelled_ends_at_once), TEST(a_cancelled_work_leaves_the_bits_of_the_others_alone),

@@ -1,7 +1,7 @@
 # The fake executor and the small tokenizers are shared by the tests of this room.
 add_library(serve_fake STATIC serve/fake.c serve/fake_text.c)
 target_link_libraries(serve_fake PUBLIC gb_serve)
-foreach(program server_test admission_test migration_test storm_test stream_test)
+foreach(program server_test admission_test migration_test feedback_test storm_test stream_test)
   target_link_libraries(serve_${program} PRIVATE serve_fake)
 endforeach()
 

@@ -87,7 +87,7 @@ int gb_lua_snapshot_take(gb_lua_snapshot **out, gb_hook hook, const gb_request_r
 }
 
 typedef struct shape {
-    uint32_t layers, sources, experts, ranks;
+    uint32_t layers, sources, experts, ranks, spare;
 } shape;
 
 /* A snapshot with room for a window; tokens, links and homes are to be filled through the pointers, and then posed. */
@@ -113,6 +113,7 @@ static int make_placement(gb_lua_snapshot **out, room *to, gb_hook hook, const s
     if (!status) status = gb_links_init(&to->links, arena, s->sources, s->ranks, err);
     if (!status) status = gb_solver_init(&snapshot->solver, arena, s->layers, s->experts, s->ranks, err);
     if (!status) status = gb_rearrange_init(&snapshot->rearrangement, arena, &snapshot->solver, &snapshot->options, s->sources, err);
+    if (!status) status = gb_rearrange_add_spare(&snapshot->rearrangement, arena, s->spare, err);
     if (status) gb_lua_snapshot_free(snapshot);
     else *out = snapshot;
     return status;
@@ -125,7 +126,7 @@ static void pose(gb_lua_snapshot *snapshot, const room *with, uint64_t id)
 
 int gb_lua_snapshot_take_placement(gb_lua_snapshot **out, gb_hook hook, const gb_rearrangement *r, gb_time now)
 {
-    shape s = {r->solver->layers, r->links.sources, r->solver->experts, r->solver->ranks};
+    shape s = {r->solver->layers, r->links.sources, r->solver->experts, r->solver->ranks, r->slots_per_rank - r->solver->capacity};
     room to;
     int status = make_placement(out, &to, hook, &s, NULL);
     if (status) return status;
@@ -186,10 +187,10 @@ static json_t *cells_json(const double *cells, double rows)
     return array;
 }
 
-static json_t *window_json(const gb_window_table *w)
+static json_t *window_json(const gb_window_table *w, uint32_t spare)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "id", (json_int_t)w->id, "layers", (json_int_t)w->layers, "sources",
-                     (json_int_t)w->sources, "experts", (json_int_t)w->experts, "ranks", (json_int_t)w->ranks, "tokens",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "id", (json_int_t)w->id, "layers", (json_int_t)w->layers, "sources",
+                     (json_int_t)w->sources, "experts", (json_int_t)w->experts, "ranks", (json_int_t)w->ranks, "spare", (json_int_t)spare, "tokens",
                      cells_json(w->tokens, w->n), "home", cells_json(w->home, w->expert_rows), "link_cost", cells_json(w->link_cost, w->link_rows));
 }
 
@@ -247,7 +248,7 @@ char *gb_lua_snapshot_write(const gb_lua_snapshot *s)
     } else if (s->hook == GB_HOOK_ORDER) {
         json_object_set_new(root, "queue", queue_json(&s->tables.queue));
     } else {
-        json_object_set_new(root, "window", window_json(&s->rearrangement.window));
+        json_object_set_new(root, "window", window_json(&s->rearrangement.window, s->rearrangement.slots_per_rank - s->solver.capacity));
         json_object_set_new(root, "weights", weights_json(&s->options.weights));
     }
     char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -361,6 +362,7 @@ static int read_shape(const reading *r, shape *s, const json_t *window)
     if (!status) status = read_count(r, &s->sources, window, "window", "sources", 1, GB_ENGINES_MAX);
     if (!status) status = read_count(r, &s->experts, window, "window", "experts", 1, GB_EXPERTS_MAX);
     if (!status) status = read_count(r, &s->ranks, window, "window", "ranks", 1, GB_RANKS_MAX);
+    if (!status && json_object_get(window, "spare")) status = read_count(r, &s->spare, window, "window", "spare", 0, GB_EXPERTS_MAX);
     return status;
 }
 
@@ -404,7 +406,7 @@ static int check_counts(const reading *r, const double *tokens, size_t n)
 static int read_placement(const reading *r, gb_lua_snapshot **out, gb_hook hook, json_t *root)
 {
     json_t *window = json_object_get(root, "window");
-    shape s;
+    shape s = {0};    /* older texts say nothing of spare slots */
     room to;
     int status = read_shape(r, &s, window);
     if (!status) status = make_placement(out, &to, hook, &s, r->err);

@@ -8,7 +8,7 @@
 
    or with "queue": {"n": 3, "engine": 0, "wait_ns": [...], ...} for order_queue, or for score_expert and placement_cost with
 
-     "window": {"id": 7, "layers": 2, "sources": 2, "experts": 8, "ranks": 4, "tokens": [...], "home": [...], "link_cost": [...]},
+     "window": {"id": 7, "layers": 2, "sources": 2, "experts": 8, "ranks": 4, "spare": 0, "tokens": [...], "home": [...], "link_cost": [...]},
      "weights": {"alpha": 1.0, "beta": 0.0025, "gamma": 1.0, "imbalance": "squares"}
 
    "fault" says what became of the decision. Numbers that JSON lacks are "inf", "-inf" and "nan". A snapshot owns its tables. A column

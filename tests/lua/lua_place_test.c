@@ -354,6 +354,7 @@ static void a_fault_leaves_a_snapshot_that_fails_again_elsewhere(void)
     start();
     uint32_t version = activate(COST(FILL_COSTS "if gimbal.now() >= 1e11 and window.tokens[0] > 0 and layer == 2 then out.load[3] = -5 end"));
     traffic[0] = 17;
+    CHECK_EQ(gb_rearrange_add_spare(&r, &arena, 3, &err), 0);
     CHECK_EQ(gb_lua_host_place(host, &r, gb_seconds(100)), GB_POLICY_FAULT);
     const gb_lua_snapshot *kept = gb_lua_log_snapshot(gb_lua_host_log(host), gb_lua_log_faults(gb_lua_host_log(host)));
     CHECK(kept != NULL);
@@ -362,6 +363,7 @@ static void a_fault_leaves_a_snapshot_that_fails_again_elsewhere(void)
     CHECK_EQ(gb_lua_snapshot_read(&copy, "snap.json", text, strlen(text), &err), 0);
     free(text);
     CHECK(copy->rearrangement.window.tokens[0] == 17);
+    CHECK_EQ(copy->rearrangement.slots_per_rank, EXPERTS / RANKS + 3);
     CHECK(memcmp(copy->rearrangement.home, home, sizeof home) == 0);
     CHECK(copy->options.weights.beta == options.weights.beta);
     gb_lua_trial trial;

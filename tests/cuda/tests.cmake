@@ -74,6 +74,12 @@ endif()
 
 if(GB_CUDA_CHECKS)
   include(cuda/planted.cmake)
+
+  # Fibers as other processors than x86-64 have them.
+  gb_cuda_program(cuda_zoo_test_ucontext plain cuda/zoo_test.c zoo_plain)
+  target_sources(cuda_zoo_test_ucontext PRIVATE ${CMAKE_SOURCE_DIR}/cuda/cuemu/block.cpp)
+  target_compile_definitions(cuda_zoo_test_ucontext PRIVATE CUEMU_UCONTEXT)
+  gb_cuda_run(zoo_test.ucontext cuda_zoo_test_ucontext)
 endif()
 
 else()

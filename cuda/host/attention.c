@@ -14,7 +14,7 @@ static int prepare(gb_cuda *cuda, const gb_cuda_layer *l, gb_k_kv kv)
 {
     gb_k_prepare_args a = {
         .q = cuda->q, .kv = kv, .qkv = cuda->qkv, .bias = l->qkv_bias, .q_norm = l->q_norm, .k_norm = l->k_norm, .angles = cuda->angles,
-        .rows = gb_cuda_rows(cuda), .heads = cuda->config.heads, .positions = cuda->base.info.limits.max_positions,
+        .rows = gb_cuda_rows(cuda), .fault = cuda->fault, .heads = cuda->config.heads, .positions = cuda->base.info.limits.max_positions,
         .epsilon = cuda->config.norm_epsilon,
     };
     return gb_k_attention_prepare(&a, cuda->compute);

@@ -95,6 +95,7 @@ typedef struct gb_cuda {
     bool eager;                                /* no graphs */
     bool waits;                                /* the round has not begun to run */
     uint32_t row_bucket, partial_bucket;       /* which graph it will be */
+    bool seen[GB_CUDA_BUCKETS][GB_CUDA_BUCKETS];                 /* a step of these buckets has run */
     cudaGraphExec_t graphs[GB_CUDA_BUCKETS][GB_CUDA_BUCKETS];    /* NULL = not captured yet */
     gb_cuda_maps pinned_maps, staged, live;
     const gb_placement *placement;             /* of the live maps, and its version */

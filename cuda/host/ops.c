@@ -34,7 +34,8 @@ int gb_cuda_embed(gb_ops *ops, const gb_row_set *rows)
 static int check_fault(const gb_k_fault *fault)
 {
     static const char *const names[] = {
-        [GB_K_FAULT_TOKEN] = "a token outside of the vocabulary", [GB_K_FAULT_EXPERT] = "an expert that does not exist",
+        [GB_K_FAULT_TOKEN] = "a token outside of the vocabulary", [GB_K_FAULT_POSITION] = "a position beyond the longest sequence",
+        [GB_K_FAULT_BLOCK] = "a KV block that does not exist", [GB_K_FAULT_EXPERT] = "an expert that does not exist",
         [GB_K_FAULT_SLOT] = "a slot that holds no expert",
     };
     if (fault->kind == GB_K_FAULT_NONE) return GB_OK;

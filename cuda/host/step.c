@@ -1,5 +1,6 @@
-/* A decode step as one graph: captured the first time a pair of buckets (rows, partial results) comes by, replayed from then on. All that
-   differs between two steps of a pair lies in tables at fixed addresses, which the round has sent. The graph covers the embedding and the
+/* A decode step as one graph for each pair of buckets (rows, partial results). The first time a pair comes by, its kernels run one by one,
+   for what a kernel needs to be loaded cannot happen while a stream is captured; the second time they are captured, and replayed from
+   then on. All that differs between two steps of a pair lies in tables at fixed addresses, which the round has sent. The graph covers the embedding and the
    layers; maps are committed before it, logits come behind it. */
 #include "cuda/host/context.h"
 
@@ -49,8 +50,13 @@ int gb_cuda_start(gb_cuda *cuda)
 {
     if (!cuda->waits) return GB_OK;
     GB_ASSERT(cuda->row_bucket < GB_CUDA_BUCKETS && cuda->partial_bucket < GB_CUDA_BUCKETS);
+    bool *seen = &cuda->seen[cuda->row_bucket][cuda->partial_bucket];
     cudaGraphExec_t *graph = &cuda->graphs[cuda->row_bucket][cuda->partial_bucket];
     cuda->waits = false;
+    if (!*seen) {
+        *seen = true;
+        return run_layers(cuda);
+    }
     if (!*graph) GB_TRY(capture(cuda, graph));
     GB_CUDA(cudaGraphLaunch(*graph, cuda->compute));
     return GB_OK;

@@ -54,6 +54,7 @@ struct gb_attend {
     const uint16_t *keys, *values;    /* of the engine's block 0 and the kv head */
     size_t block_elements;            /* from one block to the next */
     const int32_t *blocks;            /* of the sequence */
+    uint32_t n_blocks;                /* that exist; attention_prepare reports others */
     uint32_t last;                    /* the last position that any row of the tile sees */
     uint32_t position[2];             /* of this lane's rows */
     uint32_t window;
@@ -68,6 +69,7 @@ __device__ __forceinline__ gb_attend gb_attend_of(const gb_k_attention_args &a, 
     t.keys = a.kv.memory + (size_t)a.rows.engines[tile.row] * a.kv.blocks * t.block_elements + kv_head * head;
     t.values = t.keys + head * a.kv.kv_heads;
     t.blocks = a.rows.blocks + a.rows.first_block[tile.row];
+    t.n_blocks = a.kv.blocks;
     t.last = tile.position + tile.n - 1;
     t.window = a.window;
     t.scale = a.scale * 1.44269504088896341f;
@@ -102,8 +104,10 @@ __device__ __forceinline__ void gb_load_keys(uint16_t *s_keys, const gb_attend &
     constexpr uint32_t kPieces = D / 8;
     for (uint32_t i = threadIdx.x; i < kKeys * kPieces; i += kThreads) {
         const uint32_t key = i / kPieces, d = i % kPieces * 8, position = first + key;
-        const bool seen = position <= t.last;
-        const uint32_t block = seen ? (uint32_t)t.blocks[position / GB_K_BLOCK_TOKENS] : 0;
+        bool seen = position <= t.last;
+        uint32_t block = seen ? (uint32_t)t.blocks[position / GB_K_BLOCK_TOKENS] : 0;
+        seen = seen && block < t.n_blocks;
+        block = seen ? block : 0;
         const size_t from = block * t.block_elements + (size_t)(position % GB_K_BLOCK_TOKENS) * D + d;
         uint16_t *to = s_keys + key * (D + kPad) + d;
         gb_cp_async16(to, t.keys + from, seen);
@@ -138,7 +142,7 @@ __device__ __forceinline__ void gb_score(float (&scores)[kKeys / 8][4], const ui
         for (int j = 0; j < 4; j++) {
             const uint32_t key = first + 8 * n + 2 * (lane % 4) + j % 2, position = t.position[j / 2];
             const bool seen = key <= position && (t.window == 0 || key + t.window > position);
-            scores[n][j] = seen ? scores[n][j] * t.scale : -INFINITY;
+            scores[n][j] = seen ? __fmul_rn(scores[n][j], t.scale) : -INFINITY;
         }
 }
 

@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_rows(const gb_k_attention_args &a, const g
     }
 }
 
-template <int D> __global__ void __launch_bounds__(kThreads) attention_prefill_kernel(gb_k_attention_args a)
+template <int D> __global__ void __launch_bounds__(kThreads, 1) attention_prefill_kernel(gb_k_attention_args a)
 {
     GB_DYN_SHARED(uint16_t, s_tiles);
     const gb_k_tile tile = a.tiles[blockIdx.x];

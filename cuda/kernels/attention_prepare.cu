@@ -56,11 +56,22 @@ __device__ __forceinline__ void store_head(uint16_t *to, const head_row &v, uint
     }
 }
 
-/* Where a kv head's row goes; values lie behind the keys of all heads. */
-__device__ __forceinline__ uint16_t *kv_row(const gb_k_prepare_args &a, uint32_t row, bool value, uint32_t kv_head)
+/* The block of a row's position; -1 for what must not be there. */
+__device__ __forceinline__ int32_t block_of(const gb_k_prepare_args &a, uint32_t row, int32_t position, bool report)
 {
-    const int32_t position = a.rows.positions[row];
+    if (position < 0 || (uint32_t)position >= a.positions) {
+        if (report) gb_report(a.fault, GB_K_FAULT_POSITION, row, position);
+        return -1;
+    }
     const int32_t block = a.rows.blocks[a.rows.first_block[row] + position / GB_K_BLOCK_TOKENS];
+    if (block >= 0 && (uint32_t)block < a.kv.blocks) return block;
+    if (report) gb_report(a.fault, GB_K_FAULT_BLOCK, row, block);
+    return -1;
+}
+
+/* Where a kv head's row goes; values lie behind the keys of all heads. */
+__device__ __forceinline__ uint16_t *kv_row(const gb_k_prepare_args &a, uint32_t row, int32_t block, int32_t position, bool value, uint32_t kv_head)
+{
     const size_t which = ((size_t)a.rows.engines[row] * a.kv.blocks + block) * 2 + value;
     return a.kv.memory + ((which * a.kv.kv_heads + kv_head) * GB_K_BLOCK_TOKENS + position % GB_K_BLOCK_TOKENS) * a.kv.head_dim;
 }
@@ -70,15 +81,17 @@ __global__ void __launch_bounds__(kWarps * 32) attention_prepare_kernel(gb_k_pre
     const uint32_t lane = threadIdx.x % 32, all = a.heads + 2 * a.kv.kv_heads, D = a.kv.head_dim;
     const uint32_t item = blockIdx.x * kWarps + threadIdx.x / 32, row = item / all, head = item % all;
     if (row >= a.rows.n || a.rows.tokens[row] < 0) return;    /* whole warps; padding has no position */
+    const int32_t position = a.rows.positions[row], block = block_of(a, row, position, lane == 0 && head == 0);
+    if (block < 0) return;
     head_row v = load_head(a, ((size_t)row * all + head) * D, head * D, lane);
     if (head < a.heads) {
-        norm_and_rotate(v, a, a.q_norm, a.rows.positions[row], lane);
+        norm_and_rotate(v, a, a.q_norm, position, lane);
         store_head(a.q + ((size_t)row * a.heads + head) * D, v, D / 2, lane);
         return;
     }
     const bool value = head >= a.heads + a.kv.kv_heads;
-    if (!value) norm_and_rotate(v, a, a.k_norm, a.rows.positions[row], lane);
-    store_head(kv_row(a, row, value, (head - a.heads) % a.kv.kv_heads), v, D / 2, lane);
+    if (!value) norm_and_rotate(v, a, a.k_norm, position, lane);
+    store_head(kv_row(a, row, block, position, value, (head - a.heads) % a.kv.kv_heads), v, D / 2, lane);
 }
 
 extern "C" int gb_k_attention_prepare(const gb_k_prepare_args *a, cudaStream_t stream)

@@ -4,8 +4,8 @@
    GB_EDOWN (the device refused), and gb_k_message() says why in a sentence. Zero rows are GB_OK and launch nothing.
 
    Every kernel is batch-invariant: the bits of a row's result depend on that row alone. Values that only a kernel can see and that
-   must not be there (a token beyond the vocabulary, an expert that does not exist, a slot without place) are written to the fault
-   words, first come first kept, and treated as absent; whoever ends the round looks at them. */
+   must not be there (a token beyond the vocabulary, a position beyond the longest, a KV block or an expert that does not exist, a slot
+   without place) are written to the fault words, first come first kept, and treated as absent; whoever ends the round looks at them. */
 #ifndef GB_CUDA_KERNELS_H
 #define GB_CUDA_KERNELS_H
 
@@ -27,7 +27,9 @@ enum {
 };
 
 /* What a kernel found that must not be there. */
-typedef enum gb_k_fault_kind { GB_K_FAULT_NONE, GB_K_FAULT_TOKEN, GB_K_FAULT_EXPERT, GB_K_FAULT_SLOT } gb_k_fault_kind;
+typedef enum gb_k_fault_kind {
+    GB_K_FAULT_NONE, GB_K_FAULT_TOKEN, GB_K_FAULT_POSITION, GB_K_FAULT_BLOCK, GB_K_FAULT_EXPERT, GB_K_FAULT_SLOT
+} gb_k_fault_kind;
 typedef struct gb_k_fault {
     uint32_t kind, row;
     int32_t value;
@@ -94,7 +96,8 @@ typedef struct gb_k_prepare_args {
     const float *q_norm, *k_norm;  /* [head_dim] */
     const float *angles;           /* [positions][head_dim / 2][2] cosine and sine */
     gb_k_rows rows;
-    uint32_t heads, positions;
+    gb_k_fault *fault;
+    uint32_t heads, positions;     /* positions: of angles */
     float epsilon;
 } gb_k_prepare_args;
 int gb_k_attention_prepare(const gb_k_prepare_args *a, cudaStream_t stream);

@@ -4,6 +4,7 @@
 
 #include "core/base/rng.h"
 #include "core/model/sampler.h"
+#include "cuda/cuemu/control.h"
 #include "tests/check.h"
 #include "tests/forward/harness.h"
 
@@ -91,7 +92,13 @@ static void check_agreement(const char *directory)
     harness_close(&cuda);
 }
 
-static void logits_of_the_bundled_model_agree_with_the_cpu(void) { check_agreement("examples/models/tiny-moe"); }
+/* Where every access is checked, a few small checkpoints show as much and take seconds instead of minutes. */
+static bool is_slow(void) { return cuemu_tracks(); }
+
+static void logits_of_the_bundled_model_agree_with_the_cpu(void)
+{
+    if (!is_slow()) check_agreement("examples/models/tiny-moe");
+}
 
 static void logits_of_every_kind_of_checkpoint_agree_with_the_cpu(void)
 {
@@ -99,7 +106,7 @@ static void logits_of_every_kind_of_checkpoint_agree_with_the_cpu(void)
         "plain", "dense-mixed", "sliding-window", "attention-bias", "wide-heads", "all-kv-heads", "all-experts", "top-1", "no-renorm",
         "many-experts", "tied", "f16-sharded", "rope-yarn",
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < (is_slow() ? 3 : sizeof kinds / sizeof *kinds); i++) {
         char directory[64];
         snprintf(directory, sizeof directory, "tests/golden/%s", kinds[i]);
         check_agreement(directory);
@@ -148,7 +155,7 @@ static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
     }
 }
 
-/* Every step but the first is a graph, of one row and of one partial result or two. */
+/* Every step from the third on replays a graph of one row. */
 static void steps_that_run_as_graphs_give_the_same_bits(void)
 {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

@@ -126,9 +126,10 @@ static void preparation_norms_rotates_and_fills_the_kv_cache(void)
         .q = device_new(ROWS * HEADS * DIM, 2), .kv = {device_new(sizeof kv / 2, 2), 2, BLOCKS, KV_HEADS, DIM}, .qkv = DEVICE_COPY(qkv),
         .bias = DEVICE_COPY(bias), .q_norm = DEVICE_COPY(q_norm), .k_norm = DEVICE_COPY(k_norm), .angles = DEVICE_COPY(angles),
         .rows = {ROWS, DEVICE_COPY(tokens), DEVICE_COPY(positions), DEVICE_COPY(engines), DEVICE_COPY(first_block), DEVICE_COPY(blocks)},
-        .heads = HEADS, .positions = POSITIONS, .epsilon = 1e-6f,
+        .fault = fault_new(), .heads = HEADS, .positions = POSITIONS, .epsilon = 1e-6f,
     };
     CHECK_EQ(gb_k_attention_prepare(&a, 0), GB_OK);
+    CHECK_EQ(fault_read(a.fault).kind, GB_K_FAULT_NONE);
     device_read(q, a.q, ROWS * HEADS * DIM, 2);
     device_read(kv, a.kv.memory, sizeof kv / 2, 2);
     uint32_t written = 0;
@@ -146,6 +147,39 @@ static void preparation_norms_rotates_and_fills_the_kv_cache(void)
     CHECK_EQ(written, 2 * 2 * KV_HEADS * DIM);
     for (int i = 0; i < HEADS * DIM; i++) CHECK_EQ(q[HEADS * DIM + i], 0xffff);    /* padding */
     device_free_all();
+}
+
+/* Row 1 has what must not be there; row 0 is none the worse and row 1 writes nothing. */
+static void check_lost_row(int32_t position, int32_t block, gb_k_fault_kind kind, int32_t value)
+{
+    static float qkv[2 * 3 * 16], norm[16], angles[POSITIONS * 16];
+    uint16_t kv[2 * 2 * GB_K_BLOCK_TOKENS * 16];
+    uint32_t written = 0;
+    const int32_t tokens[] = {1, 1}, engines[] = {0, 0}, first_block[] = {0, 0};
+    int32_t positions[] = {3, position}, blocks[] = {0, block, 0};
+    gb_k_prepare_args a = {
+        .q = device_new(2 * 16, 2), .kv = {device_new(sizeof kv / 2, 2), 1, 2, 1, 16}, .qkv = DEVICE_COPY(qkv), .q_norm = DEVICE_COPY(norm),
+        .k_norm = DEVICE_COPY(norm), .angles = DEVICE_COPY(angles),
+        .rows = {2, DEVICE_COPY(tokens), DEVICE_COPY(positions), DEVICE_COPY(engines), DEVICE_COPY(first_block), DEVICE_COPY(blocks)},
+        .fault = fault_new(), .heads = 1, .positions = POSITIONS, .epsilon = 1e-6f,
+    };
+    CHECK_EQ(gb_k_attention_prepare(&a, 0), GB_OK);
+    device_read(kv, a.kv.memory, sizeof kv / 2, 2);
+    for (size_t i = 0; i < sizeof kv / 2; i++) written += kv[i] != 0xffff;
+    CHECK_EQ(written, 2 * 16);
+    gb_k_fault fault = fault_read(a.fault);
+    CHECK_EQ(fault.kind, kind);
+    CHECK_EQ(fault.row, 1);
+    CHECK_EQ(fault.value, value);
+    device_free_all();
+}
+
+static void positions_and_blocks_that_do_not_exist_are_faults(void)
+{
+    check_lost_row(POSITIONS, 1, GB_K_FAULT_POSITION, POSITIONS);
+    check_lost_row(-5, 1, GB_K_FAULT_POSITION, -5);
+    check_lost_row(20, 2, GB_K_FAULT_BLOCK, 2);
+    check_lost_row(20, -1, GB_K_FAULT_BLOCK, -1);
 }
 
 static void shapes_that_do_not_fit_are_refused_with_a_sentence(void)
@@ -176,4 +210,5 @@ static void no_rows_are_no_work(void)
 
 TESTS(TEST(embedding_widens_rows_and_leaves_padding_zero), TEST(a_token_outside_of_the_vocabulary_is_a_fault), TEST(compaction_moves_rows_together),
       TEST(norm_agrees_with_float64), TEST(norm_adds_a_residual_first), TEST(norm_takes_the_rows_of_an_index),
-      TEST(preparation_norms_rotates_and_fills_the_kv_cache), TEST(shapes_that_do_not_fit_are_refused_with_a_sentence), TEST(no_rows_are_no_work))
+      TEST(preparation_norms_rotates_and_fills_the_kv_cache), TEST(positions_and_blocks_that_do_not_exist_are_faults),
+      TEST(shapes_that_do_not_fit_are_refused_with_a_sentence), TEST(no_rows_are_no_work))

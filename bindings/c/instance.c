@@ -330,6 +330,7 @@ static int open_policies(opening *o, gb_error *err)
             status = gb_lua_host_use(instance->policies, gb_hook_name((gb_hook)hook), names[hook], err);
     if (!status) status = use_placement(o, err);
     if (!status && *opt->policy_store) gb_lua_host_restore(instance->policies);
+    if (!status && *opt->journal) status = gb_lua_host_open_journal(instance->policies, opt->journal, (uint64_t)opt->journal_size, err);
     if (!status && instance->config.moe_layers) gb_server_set_planner(instance->server, ask_policies, instance->policies);
     return status;
 }

@@ -73,6 +73,9 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
       "a policy is checked in a process of its own before policy_load takes it; what fails there is not loaded") \
     X("policies", policy_store, STRING, "", 0, 0, "DIR", \
       "keep loaded policies and changes of what decides in this directory, and restore what decided last at start") \
+    X("policies", journal, STRING, "", 0, 0, "FILE", "record what select_engine and order_queue see, for gimbal policy diff") \
+    X("policies", journal_size, INT, "64M", 65536, 1099511627776, "BYTES", \
+      "most bytes of the journal: half of them in FILE, what came before in FILE.1") \
     X("network", socket, STRING, "", 0, 0, "PATH", \
       "Unix socket for msgpack-RPC, mode 0600 (default without rpc_port: $XDG_RUNTIME_DIR/gimbal.sock or ~/.gimbal.sock)") \
     X("network", rpc_host, STRING, "127.0.0.1", 0, 0, "ADDR", "address for msgpack-RPC over TCP") \

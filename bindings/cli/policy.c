@@ -18,11 +18,11 @@ static const gb_flag flags[] = {
             "activate, load --activate: also a quarantined script, and without the state of the one before"),
     GB_FLAG(gb_policy_flags, policy, STRING, "", 0, 0, "POLICY", "set: the version or name whose param it is (default: the one that decides and has it)"),
     GB_FLAG(gb_policy_flags, after, INT, "0", 0, 9007199254740992.0, "SEQ", "log, decisions: only what came after this one"),
-    GB_FLAG(gb_policy_flags, most, INT, "256", 1, 1024, "N", "decisions: at most so many"),
+    GB_FLAG(gb_policy_flags, most, INT, "256", 1, 1024, "N", "decisions, diff: at most so many"),
     GB_FLAG(gb_policy_flags, fault, INT, "0", 0, 9007199254740992.0, "SEQ", "log: only this fault, in full"),
     GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
     GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
-    GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line"),
+    GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line; diff: on this journal, without a server"),
     GB_FLAG(gb_policy_flags, spec, STRING, "", 0, 0, "FILE", "test: another spec than the file beside the policy"),
     GB_FLAG(gb_policy_flags, ratio, FLOAT, "1", 0.000001, 1, "RATIO", "shadow: the part of the decisions that it is to see"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
@@ -55,6 +55,8 @@ static const gb_policy_verb verbs[] = {
     {"rollback", "", "back to what decided before, at once; again = forward", 0, gb_policy_rollback, NULL},
     {"builtin", "", "the red button: the built-in in C decides", 0, gb_policy_builtin, NULL},
     {"shadow", "VERSION|NAME|status|stop|promote", "compare a version with what decides, on live decisions", 1, gb_policy_shadow, NULL},
+    {"diff", "A B", "two policies on recorded decisions: names and files with --on, else versions of a running server", 2, gb_policy_diff,
+     gb_policy_diff_journal},
     {"set", "NAME=VALUE", "change one param while the policy runs", 1, gb_policy_set, NULL},
 };
 
@@ -103,7 +105,8 @@ static int run(const gb_args *args)
     gb_error err = {0};
     const gb_policy_verb *v = find_verb(args, &err);
     if (!v) return gb_command_failed(GB_EINVAL, &err);
-    return v->work ? v->work(args) : ask(v, args);
+    const gb_policy_flags *f = args->values;
+    return v->work && (!v->ask || *f->on) ? v->work(args) : ask(v, args);
 }
 
 const gb_command gb_command_policy = {

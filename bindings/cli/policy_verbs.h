@@ -12,7 +12,8 @@ typedef struct gb_policy_flags {
     bool activate, force, json;
 } gb_policy_flags;
 
-/* One verb. It either talks to a running server, or needs none and returns the exit code itself. */
+/* One verb. It either talks to a running server, or needs none and returns the exit code itself; one that can do both needs none when
+   --on names a file. */
 typedef struct gb_policy_verb {
     const char *name, *arguments, *summary;
     uint32_t n_words;    /* behind it */
@@ -40,6 +41,10 @@ int gb_policy_set(gb_remote *remote, const gb_args *args, gb_error *err);
 /* policy_shadow.c */
 int  gb_policy_shadow(gb_remote *remote, const gb_args *args, gb_error *err);
 void gb_policy_print_comparison(const json_t *comparison, const char *a, const char *b);    /* the keys of its sides */
+
+/* policy_diff.c */
+int gb_policy_diff(gb_remote *remote, const gb_args *args, gb_error *err);
+int gb_policy_diff_journal(const gb_args *args);    /* with --on: without a server */
 
 /* The newest version of a name, or the number itself. GB_EABORTED with the nearest name when nothing has it. */
 int gb_policy_find_version(gb_remote *remote, const char *word, json_int_t *version, gb_error *err);

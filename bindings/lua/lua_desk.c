@@ -94,6 +94,11 @@ int gb_lua_desk_restore(gb_lua_desk *desk, const gb_lua_snapshot *snapshot, gb_e
     return gb_lua_policy_restore_params(desk->script, snapshot, err);
 }
 
+int gb_lua_desk_set(gb_lua_desk *desk, const gb_lua_setting *setting, gb_error *err)
+{
+    return gb_lua_policy_set_param(desk->script, setting->name, &setting->value, err);
+}
+
 bool gb_lua_desk_set_number(gb_lua_desk *desk, const char *param, double number)
 {
     gb_error ignored;

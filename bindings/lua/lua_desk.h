@@ -30,6 +30,7 @@ const char      *gb_lua_desk_sha256(const gb_lua_desk *desk);  /* of the source,
 /* Gives the script the params of the snapshot. GB_ENOTFOUND, GB_EINVAL for the first that it lacks or that is of another type; the
    others are set. */
 int gb_lua_desk_restore(gb_lua_desk *desk, const gb_lua_snapshot *snapshot, gb_error *err);
+int gb_lua_desk_set(gb_lua_desk *desk, const gb_lua_setting *setting, gb_error *err);    /* GB_ENOTFOUND, GB_EINVAL */
 /* False when the script has no such param, or none that is a number. */
 bool gb_lua_desk_set_number(gb_lua_desk *desk, const char *param, double number);
 /* Decides a snapshot. A fault is no error: trial has it. The snapshot's hook is one that the script has. */

@@ -447,6 +447,7 @@ void gb_lua_host_free(gb_lua_host *host)
     while (host->n_versions) forget(host, host->n_versions - 1);
     gb_lua_log_free(host->log);
     gb_lua_store_close(host->store);
+    gb_lua_journal_close(host->journal);
     gb_lua_watcher_free(host->watcher);
     free(host->window_block);
     free(host);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "bindings/lua/lua_budgets.h"
+#include "bindings/lua/lua_diff.h"
 #include "bindings/lua/lua_log.h"
 #include "bindings/lua/lua_shadow.h"
 #include "bindings/lua/lua_trial.h"
@@ -128,6 +129,15 @@ bool gb_lua_host_param(const gb_lua_host *host, uint32_t version, uint32_t index
 int gb_lua_host_shadow_start(gb_lua_host *host, uint32_t version, double ratio, const gb_lua_change *change, gb_error *err);
 int gb_lua_host_shadow_stop(gb_lua_host *host, const gb_lua_change *change, gb_error *err);    /* GB_ENOTFOUND */
 const gb_lua_shadow *gb_lua_host_shadow(const gb_lua_host *host);    /* the latest; NULL when there was none */
+
+/* Records what select_engine and order_queue see from now on, whoever decides (bindings/lua/lua_journal.h). Once. GB_EEXIST, GB_EIO. */
+int  gb_lua_host_open_journal(gb_lua_host *host, const char *path, uint64_t most_bytes, gb_error *err);
+bool gb_lua_host_journal(const gb_lua_host *host, gb_lua_journal_info *info);    /* false: there is none */
+
+/* A version by itself, with the params that were set; the caller closes it. GB_ENOTFOUND, and what building its VM says. */
+int gb_lua_host_desk(const gb_lua_host *host, uint32_t version, gb_lua_desk **out, gb_error *err);
+/* Two policies (NULL: the built-in) on the newest decisions of the journal's running file. GB_ENOTFOUND without a journal. */
+int gb_lua_host_diff(gb_lua_host *host, gb_lua_diff *diff, gb_lua_desk *const desks[2], uint64_t most, uint64_t budget_ns, gb_error *err);
 
 /* The short forms: by an operator at start. */
 int gb_lua_host_activate(gb_lua_host *host, const char *hook, uint32_t version, gb_error *err);

@@ -1,5 +1,6 @@
 /* Inside the policy host: lua_host.c keeps versions, lua_swap.c says which of them decide, lua_keep.c remembers both over restarts,
-   lua_shadow.c lets a version watch, lua_idle.c does what may wait. All on the host's thread. Internal to bindings/lua. */
+   lua_shadow.c lets a version watch, lua_record.c keeps a journal,
+   lua_idle.c does what may wait. All on the host's thread. Internal to bindings/lua. */
 #ifndef GB_LUA_HOST_PARTS_H
 #define GB_LUA_HOST_PARTS_H
 
@@ -56,6 +57,8 @@ struct gb_lua_host {
     gb_server *server;
     gb_lua_budgets budgets;
     gb_policy builtin;                                /* the server's own */
+    gb_lua_journal *journal;                          /* NULL: nothing is recorded */
+    const gb_lua_version *asked;                      /* of the running decision; NULL: the built-in */
     gb_lua_watcher *watcher;                          /* in shadow now or before; NULL: none was */
     uint64_t seed, uses, generation;
     gb_time now;                                      /* the latest that was told */
@@ -114,6 +117,10 @@ void gb_lua_host_shadow_select(gb_lua_host *host, const gb_request_row *request,
 void gb_lua_host_shadow_order(gb_lua_host *host, const gb_queue_table *queue, int answer, uint64_t ns, gb_time now);
 void gb_lua_host_shadow_decides(gb_lua_host *host, const gb_lua_version *v, const gb_lua_change *change);    /* its time as a shadow is over */
 void gb_lua_watcher_free(gb_lua_watcher *watcher);
+
+/* lua_record.c: after a decision, as a shadow sees it. */
+void gb_lua_host_record_select(gb_lua_host *host, const gb_request_row *request, const gb_engine_table *engines, int answer, uint64_t ns, gb_time now);
+void gb_lua_host_record_order(gb_lua_host *host, const gb_queue_table *queue, int answer, uint64_t ns, gb_time now);
 
 /* lua_keep.c: into the store, when there is one. What is done at start is not recorded: it is done at the next start again. A change
    that the store cannot take is done all the same, with a warning. */

@@ -91,6 +91,7 @@ void gb_lua_host_idle(gb_lua_host *host, gb_time now)
 {
     if (now > host->now) host->now = now;
     show_closed_window(host);
+    if (host->journal) gb_lua_journal_write(host->journal);
     for (int hook = 0; hook < GB_HOOKS; hook++) {
         const gb_lua_version *v = host->seats[hook].active;
         if (v) gb_lua_vm_idle(gb_lua_policy_vm(v->policy));

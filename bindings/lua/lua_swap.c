@@ -181,9 +181,17 @@ static gb_lua_version *begin_decision(gb_lua_host *host, gb_hook hook, gb_time n
     gb_lua_seat *seat = &host->seats[hook];
     host->now = now;
     host->inputs = 0;
+    host->asked = seat->active;
     host->rng_before = gb_lua_policy_vm(seat->active->policy)->rng;
     if (seat->since == GB_NEVER) seat->since = now;
     return seat->active;
+}
+
+/* Whether anything but the core looks at the built-in's decisions. */
+static bool is_observed(gb_lua_host *host, gb_hook hook)
+{
+    host->asked = NULL;
+    return host->journal || gb_lua_host_watches(host, hook);
 }
 
 static int select_by_script(gb_lua_host *host, const gb_request_row *request, const gb_engine_table *engines, gb_time now)
@@ -198,6 +206,7 @@ static int select_by_script(gb_lua_host *host, const gb_request_row *request, co
         gb_lua_snapshot_take(&snapshot, GB_HOOK_SELECT, request, engines, NULL, now);
         failed(host, GB_HOOK_SELECT, v, snapshot, now);
     }
+    gb_lua_host_record_select(host, request, engines, answer, ns, now);
     gb_lua_host_shadow_select(host, request, engines, answer, ns, now);
     return answer;
 }
@@ -206,10 +215,12 @@ static int select_engine(void *self, const gb_request_row *request, const gb_eng
 {
     gb_lua_host *host = self;
     if (host->seats[GB_HOOK_SELECT].active) return select_by_script(host, request, engines, now);
-    if (!gb_lua_host_watches(host, GB_HOOK_SELECT)) return host->builtin.select_engine(host->builtin.self, request, engines, now);
+    if (!is_observed(host, GB_HOOK_SELECT)) return host->builtin.select_engine(host->builtin.self, request, engines, now);
     uint64_t start_ns = clock_ns();
     int answer = host->builtin.select_engine(host->builtin.self, request, engines, now);
-    gb_lua_host_shadow_select(host, request, engines, answer, clock_ns() - start_ns, now);
+    uint64_t ns = clock_ns() - start_ns;
+    gb_lua_host_record_select(host, request, engines, answer, ns, now);
+    gb_lua_host_shadow_select(host, request, engines, answer, ns, now);
     return answer;
 }
 
@@ -225,6 +236,7 @@ static int order_by_script(gb_lua_host *host, gb_queue_table *queue, gb_time now
         gb_lua_snapshot_take(&snapshot, GB_HOOK_ORDER, NULL, NULL, queue, now);
         failed(host, GB_HOOK_ORDER, v, snapshot, now);
     }
+    gb_lua_host_record_order(host, queue, answer, ns, now);
     gb_lua_host_shadow_order(host, queue, answer, ns, now);
     return answer;
 }
@@ -233,10 +245,12 @@ static int order_queue(void *self, gb_queue_table *queue, gb_time now)
 {
     gb_lua_host *host = self;
     if (host->seats[GB_HOOK_ORDER].active) return order_by_script(host, queue, now);
-    if (!gb_lua_host_watches(host, GB_HOOK_ORDER)) return host->builtin.order_queue(host->builtin.self, queue, now);
+    if (!is_observed(host, GB_HOOK_ORDER)) return host->builtin.order_queue(host->builtin.self, queue, now);
     uint64_t start_ns = clock_ns();
     int answer = host->builtin.order_queue(host->builtin.self, queue, now);
-    gb_lua_host_shadow_order(host, queue, answer, clock_ns() - start_ns, now);
+    uint64_t ns = clock_ns() - start_ns;
+    gb_lua_host_record_order(host, queue, answer, ns, now);
+    gb_lua_host_shadow_order(host, queue, answer, ns, now);
     return answer;
 }
 

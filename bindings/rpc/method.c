@@ -18,6 +18,7 @@ const gb_rpc_theme gb_rpc_themes[] = {
     {"Checking policies", gb_rpc_policy_check_methods},
     {"Changing policies", gb_rpc_policy_change_methods},
     {"Comparing policies", gb_rpc_policy_shadow_methods},
+    {"Comparing policies on recorded decisions", gb_rpc_policy_diff_methods},
     {"Moving experts", gb_rpc_place_methods},
     {"Subscriptions", gb_rpc_subscribe_methods},
     {0},

@@ -95,6 +95,7 @@ extern const gb_rpc_method gb_rpc_policy_methods[];
 extern const gb_rpc_method gb_rpc_policy_log_methods[];
 extern const gb_rpc_method gb_rpc_policy_change_methods[];
 extern const gb_rpc_method gb_rpc_policy_shadow_methods[];
+extern const gb_rpc_method gb_rpc_policy_diff_methods[];
 extern const gb_rpc_method gb_rpc_policy_check_methods[];
 extern const gb_rpc_method gb_rpc_place_methods[];
 extern const gb_rpc_method gb_rpc_subscribe_methods[];

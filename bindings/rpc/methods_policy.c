@@ -224,6 +224,18 @@ static void pack_store(gb_pack_list *status, const gb_lua_host *host)
     gb_pack_end(&map);
 }
 
+static void pack_journal(gb_pack_list *status, const gb_lua_host *host)
+{
+    gb_lua_journal_info info;
+    if (!gb_lua_host_journal(host, &info)) return;
+    gb_pack_list map = gb_pack_begin_map(gb_pack_key(status, "journal"));
+    gb_pack_key_str(&map, "file", info.path);
+    gb_pack_key_uint(&map, "written", info.written);
+    gb_pack_key_uint(&map, "dropped", info.dropped);
+    gb_pack_key_bool(&map, "failed", info.failed);
+    gb_pack_end(&map);
+}
+
 static gb_rpc_outcome run_policy_status(gb_rpc_call *call)
 {
     const gb_lua_host *host = call->service->instance->policies;
@@ -238,6 +250,7 @@ static gb_rpc_outcome run_policy_status(gb_rpc_call *call)
     gb_pack_key_uint(&map, "events", gb_lua_log_events(log));
     gb_pack_key_uint(&map, "faults", gb_lua_log_faults(log));
     pack_store(&map, host);
+    pack_journal(&map, host);
     if (gb_lua_host_shadow(host)) gb_rpc_pack_shadow(gb_pack_key(&map, "shadow"), gb_lua_host_shadow(host));
     gb_pack_end(&map);
     return GB_RPC_REPLIED;
@@ -264,6 +277,14 @@ static const gb_rpc_field store_fields[] = {
     {0},
 };
 
+static const gb_rpc_field journal_fields[] = {
+    {.name = "file", .type = GB_RPC_TEXT, .doc = "of --journal"},
+    {.name = "written", .type = GB_RPC_INT, .doc = "decisions since start"},
+    {.name = "dropped", .type = GB_RPC_INT, .doc = "that came faster than they could be written"},
+    {.name = "failed", .type = GB_RPC_BOOL, .doc = "it cannot be written any more; the server's log says why"},
+    {0},
+};
+
 static const gb_rpc_field policy_status_result[] = {
     {.name = "interrupts",
      .type = GB_RPC_STRING,
@@ -274,6 +295,7 @@ static const gb_rpc_field policy_status_result[] = {
     {.name = "events", .type = GB_RPC_INT, .doc = "changes so far: the newest seq of policy_log"},
     {.name = "faults", .type = GB_RPC_INT, .doc = "of all scripts"},
     {.name = "store", .type = GB_RPC_MAP, .optional = true, .fields = store_fields, .doc = "what a restart will know; missing without --policy-store"},
+    {.name = "journal", .type = GB_RPC_MAP, .optional = true, .fields = journal_fields, .doc = "missing without --journal"},
     {.name = "shadow", .type = GB_RPC_MAP, .optional = true, .fields = gb_rpc_shadow_fields, .doc = "the latest that was compared with what decides"},
     {0},
 };

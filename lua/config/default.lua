@@ -107,6 +107,10 @@ return {
     policy_check = true,
     -- keep loaded policies and changes of what decides in this directory, and restore what decided last at start
     -- policy_store = "DIR",
+    -- record what select_engine and order_queue see, for gimbal policy diff
+    -- journal = "FILE",
+    -- most bytes of the journal: half of them in FILE, what came before in FILE.1
+    journal_size = "64M",
 
     -- Where it listens
 

@@ -1,5 +1,6 @@
 """What a server remembers of its policies over restarts and kills, and how it compares them."""
 
+import json
 import pathlib
 import shutil
 import signal
@@ -133,6 +134,59 @@ class Shadow(unittest.TestCase):
             self.assertRegex(verb("shadow", "status"), r"(?s)select_engine: \d+ decisions.*active.*candidate")
             self.assertIn("ended: it decides now", verb("shadow", "promote"))
             self.assertRegex(verb("status"), r"select_engine +\d+ +tuned")
+
+
+class Journal(unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="gimbal_journal_"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.journal = self.directory / "journal"
+        self.file = self.directory / "tuned.lua"
+        self.file.write_text(TUNED)
+
+    def diff(self, *words, code=0):
+        done = gimbal("policy", "diff", *words)
+        self.assertEqual(done.returncode, code, done.stderr.decode())
+        return (done.stderr if code else done.stdout).decode()
+
+    def test_decisions_of_a_killed_server_are_decided_again_offline(self):
+        with Server("-dp", "2", "--journal", self.journal) as server:
+            for _ in range(6):
+                server.rpc("generate", {"tokens": [1, 2, 3], "sampling": {"max_tokens": 2}})
+            live = json.loads(gimbal("policy", "diff", "gimbal", "builtin", "--json", "--socket", server.socket).stdout)
+            self.assertEqual(live["decisions"], 6)
+            self.assertEqual(server.rpc("policy_status")[0]["journal"]["dropped"], 0)
+            server.signal(signal.SIGKILL)
+            server.wait()
+        same = json.loads(self.diff("gimbal", "builtin", "--on", self.journal, "--json"))
+        self.assertEqual((same["decisions"], same["cut"]), (6, False))
+        self.assertEqual(same["hooks"][0]["agreed"], 6)
+        other = json.loads(self.diff(self.file, "gimbal", "--on", self.journal, "--json"))
+        self.assertEqual(other["hooks"][0]["hook"], "select_engine")
+        self.assertEqual(len(other["differences"]), 6 - other["hooks"][0]["agreed"])
+        self.assertTrue(all(d["a"] == 0 and d["b"] == 1 for d in other["differences"]))
+        self.assertRegex(self.diff(self.file, "gimbal", "--on", self.journal), r"select_engine: 6 decisions, \d agreed")
+        whole = self.journal.read_bytes()
+        self.journal.write_bytes(whole[:-40])
+        self.assertIn("the journal's last line is cut off", self.diff("gimbal", "builtin", "--on", self.journal))
+
+    def test_what_cannot_be_compared_is_refused_with_the_reason(self):
+        for text, says in (("hello\n", "is no journal of gimbal"), ('{"gimbal_journal": 9}\n', "written by a newer one"),
+                           ('{"gimbal_journal": 1, "engines": 2}\n{"gimbal_snapshot":1}\n', ":2: this decision is damaged")):
+            self.journal.write_text(text)
+            self.assertIn(says, self.diff("gimbal", "builtin", "--on", self.journal, code=65))
+        self.assertIn("No such file", self.diff("gimbal", "builtin", "--on", self.directory / "none", code=65))
+        self.journal.write_text('{"gimbal_journal": 1, "engines": 2, "stale_after_ns": 1e9, "aging_ns": 5e9}\n')
+        self.assertEqual(gimbal("policy", "diff", "gimbla", "builtin", "--on", self.journal).returncode, 65)
+        self.assertIn("0 decisions", self.diff("gimbal", "builtin", "--on", self.journal))
+        with Server() as server:
+            done = gimbal("policy", "diff", "gimbal", "builtin", "--socket", server.socket)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--journal FILE", done.stderr.decode())
+        self.journal.write_text("my diary\n")
+        with self.assertRaisesRegex(AssertionError, "left alone"):
+            Server("--journal", self.journal)
+        self.assertEqual(self.journal.read_text(), "my diary\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # The host decides for a real server over the fake executor of the serve tests.
-foreach(test lua_host lua_swap lua_idle lua_place lua_runaway lua_keep lua_budgets lua_shadow)
+foreach(test lua_host lua_swap lua_idle lua_place lua_runaway lua_keep lua_budgets lua_shadow lua_journal)
   target_link_libraries(lua_${test}_test PRIVATE gb_serve serve_fake)
 endforeach()
 

@@ -116,9 +116,11 @@ static void out_of_memory(void *self) { gb_lua_guard_stop(&((gb_lua_vm *)self)->
 static gb_lua_fault_kind kind_of(const gb_lua_vm *vm, int status)
 {
     gb_lua_stop stop = (gb_lua_stop)vm->guard.stopped;
+    if (status == LUA_ERRMEM) return GB_LUA_FAULT_MEMORY;    /* no handler ran: the text says so, whatever stopped it besides */
+    if (status == LUA_ERRERR) return GB_LUA_FAULT_STACK;
     if (stop == GB_LUA_OUT_OF_TIME) return GB_LUA_FAULT_TIME;
-    if (stop == GB_LUA_OUT_OF_MEMORY || status == LUA_ERRMEM) return GB_LUA_FAULT_MEMORY;
-    if (status == LUA_ERRERR || strstr(vm->fault, ": stack overflow")) return GB_LUA_FAULT_STACK;
+    if (stop == GB_LUA_OUT_OF_MEMORY) return GB_LUA_FAULT_MEMORY;
+    if (strstr(vm->fault, ": stack overflow")) return GB_LUA_FAULT_STACK;
     return strstr(vm->fault, " must be a finite number") ? GB_LUA_FAULT_NAN : GB_LUA_FAULT_ERROR;
 }
 

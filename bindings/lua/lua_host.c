@@ -83,7 +83,7 @@ static uint64_t seed_of(const gb_lua_host *host, const gb_lua_version *v)
 int gb_lua_host_build(gb_lua_host *host, const gb_lua_version *v, const char *chunk, gb_lua_counts *counts, gb_lua_policy **out, gb_error *err)
 {
     const gb_server_options *options = gb_server_options_get(host->server);
-    gb_lua_script script = {.chunk = chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines};
+    gb_lua_script script = {.chunk = chunk, .source = v->source, .bytes = v->bytes, .engines = options->engines, .shipped = v->builtin};
     gb_lua_vm_options_default(&script.vm);
     script.budgets = host->budgets;
     script.vm.memory_bytes = host->budgets.memory_bytes;
@@ -244,8 +244,8 @@ int gb_lua_host_shelve(gb_lua_host *host, gb_lua_version **out, const gb_lua_rec
     return GB_OK;
 }
 
-static int load(gb_lua_host *host, gb_lua_version **out, const char *hook, const char *name, const char *chunk, const char *source,
-                size_t bytes, gb_error *err)
+static int load(gb_lua_host *host, gb_lua_version **out, bool shipped, const char *hook, const char *name, const char *chunk,
+                const char *source, size_t bytes, gb_error *err)
 {
     int only;
     int status = gb_lua_host_parse_hook(&only, hook, err);
@@ -255,6 +255,7 @@ static int load(gb_lua_host *host, gb_lua_version **out, const char *hook, const
     if ((status = gb_lua_text_check(chunk, source, bytes, err))) return status;
     gb_lua_version *v = NULL;
     if ((status = new_version(&v, chunk, source, bytes, err))) return status;
+    v->builtin = shipped;
     status = build(host, v, err);
     if (!status) status = keep_hooks(v, only, err);
     if (!status) status = name_version(v, name, err);
@@ -271,7 +272,7 @@ int gb_lua_host_put(gb_lua_host *host, uint32_t *number, const char *name, const
                     const gb_lua_change *change, gb_error *err)
 {
     gb_lua_version *v = NULL;
-    int status = load(host, &v, change->hook, name, chunk ? chunk : "policy", source, bytes, err);
+    int status = load(host, &v, false, change->hook, name, chunk ? chunk : "policy", source, bytes, err);
     if (!status && gb_lua_host_records(host, change) && (status = gb_lua_host_keep(host, v, change->who, err))) gb_lua_host_forget(host, v);
     if (status) return status;
     *number = v->number;
@@ -401,9 +402,8 @@ static int load_shipped(gb_lua_host *host, gb_error *err)
         const gb_embedded_file *file = &gb_embedded_files[i];
         if (strncmp(file->name, "lua/policies/", 13) != 0) continue;
         gb_lua_version *v = NULL;
-        int status = load(host, &v, NULL, NULL, file->name, file->data, file->bytes, err);
+        int status = load(host, &v, true, NULL, NULL, file->name, file->data, file->bytes, err);
         if (status) return status;
-        v->builtin = true;
     }
     return GB_OK;
 }

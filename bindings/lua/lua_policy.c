@@ -110,8 +110,10 @@ int gb_lua_policy_new(gb_lua_policy **out, const gb_lua_script *script, gb_lua_c
     if (!status) status = run_file(policy, script->vm.seed, err);
     if (!status && places(policy)) gb_lua_vm_limit(policy->vm, script->vm.place_memory_bytes);
     if (!status) status = require_a_hook(policy, err);
-    if (!status) status = probe(policy, script->engines, err);
-    if (!status) status = run_file(policy, script->vm.seed, err);
+    if (!status && !script->shipped) {
+        status = probe(policy, script->engines, err);
+        if (!status) status = run_file(policy, script->vm.seed, err);
+    }
     if (status) {
         gb_lua_policy_free(policy);
         return status;

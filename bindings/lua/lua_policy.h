@@ -19,6 +19,7 @@ typedef struct gb_lua_script {
     const char *source;
     size_t bytes;
     uint32_t engines;      /* how many the server has */
+    bool shipped;          /* with gimbal: its hooks are not tried again, our tests have done so */
     gb_lua_vm_options vm;
     gb_lua_budgets budgets;
 } gb_lua_script;

@@ -6,7 +6,7 @@
 
 #include "core/flow/table.h"
 
-enum { GB_LUA_DIGEST_ROWS = 64 };
+enum { GB_LUA_DIGEST_ROWS = 16 };
 
 uint64_t gb_lua_digest_select(const gb_request_row *request, const gb_engine_table *engines);
 uint64_t gb_lua_digest_order(const gb_queue_table *queue);

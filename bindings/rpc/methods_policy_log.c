@@ -173,7 +173,7 @@ static const gb_rpc_field decision_fields[] = {
     {.name = "inputs",
      .type = GB_RPC_STRING,
      .optional = true,
-     .doc = "16 hex digits, the same for the same columns of the first 64 rows; placement hooks have none"},
+     .doc = "16 hex digits, the same for the same columns of the first 16 rows; placement hooks have none"},
     {.name = "took_us", .type = GB_RPC_FLOAT, .doc = "how long the script took, waiting for a CPU included"},
     {0},
 };

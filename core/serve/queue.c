@@ -1,5 +1,6 @@
 #include "core/serve/queue.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/base/assert.h"
@@ -10,7 +11,9 @@ int gb_queue_init(gb_queue *queue, gb_arena *arena, uint32_t capacity)
     *queue = (gb_queue){.capacity = capacity};
     queue->entries = GB_ARENA_NEW(arena, gb_queue_entry, capacity);
     queue->scratch = GB_ARENA_NEW(arena, gb_queue_entry, capacity);
-    return queue->entries && queue->scratch ? GB_OK : GB_ENOMEM;
+    queue->ranks = GB_ARENA_NEW(arena, gb_queue_rank, capacity);
+    queue->merged = GB_ARENA_NEW(arena, gb_queue_rank, capacity);
+    return queue->entries && queue->scratch && queue->ranks && queue->merged ? GB_OK : GB_ENOMEM;
 }
 
 void gb_queue_push(gb_queue *queue, gb_live *live)
@@ -39,45 +42,66 @@ void gb_queue_remove(gb_queue *queue, const gb_live *live)
     gb_queue_take(queue, i);
 }
 
-static bool before(const gb_queue_entry *a, const gb_queue_entry *b)
+static bool arrived_before(const gb_queue_entry *a, const gb_queue_entry *b)
 {
-    if (a->promoted != b->promoted) return a->promoted;
-    if (!a->promoted && a->key != b->key) return a->key < b->key;
-    if (a->arrived != b->arrived) return a->arrived < b->arrived;
-    return a->id < b->id;
+    return a->arrived != b->arrived ? a->arrived < b->arrived : a->id < b->id;
 }
 
-/* Where the ascending run that starts at i ends. */
-static uint32_t run_end(const gb_queue_entry *entries, uint32_t i, uint32_t n)
+/* Of two keys in a line of strangers a processor guesses every other one wrong, so they decide without a branch; ties are rare. */
+static bool before(const gb_queue_entry *entries, const gb_queue_rank *a, const gb_queue_rank *b)
 {
-    while (i + 1 < n && !before(&entries[i + 1], &entries[i])) i++;
-    return i + 1;
+    bool first = a->key < b->key;
+    if (a->key == b->key) first = arrived_before(&entries[a->entry], &entries[b->entry]);
+    return first;
 }
 
-static void merge(gb_queue_entry *to, const gb_queue_entry *from, uint32_t begin, uint32_t middle, uint32_t end)
+static void merge(const gb_queue_entry *entries, gb_queue_rank *to, const gb_queue_rank *from, uint32_t middle, uint32_t end)
 {
-    uint32_t a = begin, b = middle;
-    for (uint32_t i = begin; i < end; i++)
-        to[i] = a < middle && (b == end || !before(&from[b], &from[a])) ? from[a++] : from[b++];
+    uint32_t a = 0, b = middle, i = 0;
+    while (a < middle && b < end) {
+        uint32_t right = before(entries, &from[b], &from[a]);
+        to[i++] = from[right ? b : a];
+        b += right, a += 1 - right;
+    }
+    memcpy(to + i, from + a, (middle - a) * sizeof *to);
+    memcpy(to + i + (middle - a), from + b, (end - b) * sizeof *to);
 }
 
-/* Natural merge sort: neighbouring runs are merged until one is left. */
+/* By pairs, fours, eights and so on. */
+static void merge_all(gb_queue *queue, uint32_t first, uint32_t n)
+{
+    for (uint32_t width = 1; width < n; width *= 2) {
+        for (uint32_t at = 0; at < n; at += 2 * width) {
+            uint32_t left = n - at, middle = left < width ? left : width, end = left < 2 * width ? left : 2 * width;
+            merge(queue->entries, queue->merged + first + at, queue->ranks + first + at, middle, end);
+        }
+        memcpy(queue->ranks + first, queue->merged + first, n * sizeof *queue->ranks);
+    }
+}
+
+/* How many stand in order from the front. */
+static uint32_t in_order(const gb_queue *queue)
+{
+    uint32_t n = 1;
+    while (n < queue->n && !before(queue->entries, &queue->ranks[n], &queue->ranks[n - 1])) n++;
+    return n;
+}
+
+/* Those behind the part that is in order (most often few newcomers) are sorted, and the two merged. */
 void gb_queue_sort(gb_queue *queue)
 {
     queue->dirty = false;
-    while (queue->n > 1) {
-        uint32_t begin = 0, middle = run_end(queue->entries, 0, queue->n);
-        if (middle == queue->n) return;
-        while (begin < queue->n) {
-            middle = run_end(queue->entries, begin, queue->n);
-            uint32_t end = middle < queue->n ? run_end(queue->entries, middle, queue->n) : middle;
-            merge(queue->scratch, queue->entries, begin, middle, end);
-            begin = end;
-        }
-        gb_queue_entry *sorted = queue->scratch;
-        queue->scratch = queue->entries;
-        queue->entries = sorted;
-    }
+    if (queue->n < 2) return;
+    for (uint32_t i = 0; i < queue->n; i++)
+        queue->ranks[i] = (gb_queue_rank){queue->entries[i].promoted ? -INFINITY : queue->entries[i].key, i};
+    uint32_t ordered = in_order(queue);
+    if (ordered == queue->n) return;
+    merge_all(queue, ordered, queue->n - ordered);
+    merge(queue->entries, queue->merged, queue->ranks, ordered, queue->n);
+    for (uint32_t i = 0; i < queue->n; i++) queue->scratch[i] = queue->entries[queue->merged[i].entry];
+    gb_queue_entry *sorted = queue->scratch;
+    queue->scratch = queue->entries;
+    queue->entries = sorted;
 }
 
 gb_time gb_queue_oldest(const gb_queue *queue)

@@ -13,12 +13,19 @@ typedef struct gb_queue_entry {
     bool promoted;
 } gb_queue_entry;
 
+/* What a sort moves about in place of an entry. */
+typedef struct gb_queue_rank {
+    double key;        /* the promoted come before every key */
+    uint32_t entry;
+} gb_queue_rank;
+
 typedef struct gb_queue {
     uint32_t n, capacity;
     bool dirty;                  /* changed or aged since it was sorted */
     uint64_t prefill_tokens;     /* of all who wait: prompt and what was generated before a preemption */
     gb_queue_entry *entries;     /* [capacity] */
-    gb_queue_entry *scratch;     /* [capacity] of the sort */
+    gb_queue_entry *scratch;     /* [capacity] of the sort, */
+    gb_queue_rank *ranks, *merged;    /* [capacity] too */
 } gb_queue;
 
 int      gb_queue_init(gb_queue *queue, gb_arena *arena, uint32_t capacity);    /* GB_ENOMEM */

@@ -32,8 +32,6 @@ local function pressure(engines, i)
         + params.w_moe * max(0, engines.moe_pressure[i] - 1)
 end
 
-local function kv_use(engines, i) return engines.kv_used_ratio[i] end
-
 local function requests_on(engines, i) return engines.running[i] + engines.waiting[i] end
 
 -- The next engine in turn. An engine that is down has no turn.
@@ -45,11 +43,14 @@ local function next_in_turn(engines)
     return nil
 end
 
+local cost = {} -- [engine] what the decision at hand compares; below no limit where an engine is down
+local down = 0 / 0
+
 -- Of the engines whose cost is at most limit: the fewest requests on one, and the most that a cache has of the prompt.
-local function survey(engines, cost, limit)
+local function survey(engines, limit)
     local fewest, cached = huge, 0
     for i = 0, engines.n - 1 do
-        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then
+        if cost[i] <= limit then
             fewest, cached = min(fewest, requests_on(engines, i)), max(cached, engines.cached_tokens[i])
         end
     end
@@ -59,36 +60,44 @@ end
 -- Of the engines whose cost is at most limit the one whose cache has most of the prompt, else the session's own engine or the next
 -- one after it, else the next in turn. An engine that is far ahead in requests comes last when one of the first two speaks, so
 -- that an affinity draws no crowd.
-local function choose_near(request, engines, cost, limit)
-    local fewest, cached = survey(engines, cost, limit)
+local function choose_near(request, engines, limit)
+    local n, fewest, cached = engines.n, survey(engines, limit)
     local session = request.session ~= 0
     local enough = (session or cached > 0) and fewest + params.affinity_lead or huge
-    local turn = session and request.session % engines.n or engines.next
+    local i = session and request.session % n or engines.next
     local best, most = nil, -2
-    for step = 0, engines.n - 1 do
-        local i = (turn + step) % engines.n
-        if engines.healthy[i] ~= 0 and cost(engines, i) <= limit then
+    for _ = 1, n do
+        if cost[i] <= limit then
             local draw = requests_on(engines, i) > enough and -1 or engines.cached_tokens[i]
             if draw > most then best, most = i, draw end
         end
+        i = i + 1
+        if i == n then i = 0 end
     end
     return best
+end
+
+local function choose_emptiest(request, engines, kv_lowest)
+    for i = 0, engines.n - 1 do cost[i] = engines.healthy[i] ~= 0 and engines.kv_used_ratio[i] or down end
+    return choose_near(request, engines, kv_lowest)
 end
 
 -- Algorithm 1: turns while a trace is missing, else the emptiest KV cache when one is in danger, else the lowest pressure.
 function policy.select_engine(request, engines)
     local kv_lowest, kv_highest, lowest = huge, -huge, huge
     for i = 0, engines.n - 1 do
+        cost[i] = down
         if engines.healthy[i] ~= 0 then
             if engines.valid[i] == 0 or engines.age_ns[i] > params.stale_after_ns then return next_in_turn(engines) end
+            cost[i] = pressure(engines, i)
+            lowest = min(lowest, cost[i])
             kv_lowest, kv_highest = min(kv_lowest, engines.kv_used_ratio[i]), max(kv_highest, engines.kv_used_ratio[i])
-            lowest = min(lowest, pressure(engines, i))
         end
     end
     if kv_highest > params.kv_high and kv_highest - kv_lowest > params.kv_gap then
-        return choose_near(request, engines, kv_use, kv_lowest)
+        return choose_emptiest(request, engines, kv_lowest)
     end
-    return choose_near(request, engines, pressure, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
+    return choose_near(request, engines, lowest + max(params.near_tie_tokens, params.near_tie_ratio * lowest))
 end
 
 -- Algorithm 2: the shortest prefill first; what the prefix cache has is not computed again. The core promotes what has waited

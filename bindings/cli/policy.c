@@ -23,6 +23,7 @@ static const gb_flag flags[] = {
     GB_FLAG(gb_policy_flags, output, STRING, "", 0, 0, "FILE", "log --fault: write what the hook saw, for a replay"),
     GB_FLAG(gb_policy_flags, replay, STRING, "", 0, 0, "SNAP", "check: decide again what a fault saw, as log --fault --output writes it; - is standard input"),
     GB_FLAG(gb_policy_flags, on, STRING, "", 0, 0, "FILE", "check: also on these recorded snapshots, one a line; diff: on this journal, without a server"),
+    GB_FLAG(gb_policy_flags, engines, INT, "0", 0, 512, "N", "check: as a server with so many engines would (default: with 1, 8 and 512)"),
     GB_FLAG(gb_policy_flags, spec, STRING, "", 0, 0, "FILE", "test: another spec than the file beside the policy"),
     GB_FLAG(gb_policy_flags, ratio, FLOAT, "1", 0.000001, 1, "RATIO", "shadow: the part of the decisions that it is to see"),
     GB_FLAG(gb_policy_flags, json, BOOL, "false", 0, 0, "", "print the answer as JSON"),
@@ -33,7 +34,7 @@ static int check(const gb_args *args)
 {
     const gb_policy_flags *f = args->values;
     if (*f->replay) return gb_policy_replay(f->replay, args->words[1], f->json);
-    return gb_policy_check(args->words[1], *f->name ? f->name : "standard input", *f->on ? f->on : NULL, f->json);
+    return gb_policy_check(args->words[1], *f->name ? f->name : "standard input", *f->on ? f->on : NULL, (uint32_t)f->engines, f->json);
 }
 
 static int test(const gb_args *args)

@@ -189,6 +189,12 @@ static int read_line(gb_lua_snapshot **out, const recording *from, const char *l
     return gb_lua_snapshot_read(out, what, line, bytes, err);
 }
 
+static bool concerns(const gb_check *c, const gb_lua_snapshot *s, gb_hook hook)
+{
+    if (s->hook != hook) return false;
+    return hook != GB_HOOK_SELECT || c->engines == 0 || s->tables.engines.n == c->engines;
+}
+
 /* Every line that is of this hook. */
 static int try_recording(gb_check *c, gb_lua_desk *desk, gb_hook hook, const recording *from, gb_error *err)
 {
@@ -201,7 +207,7 @@ static int try_recording(gb_check *c, gb_lua_desk *desk, gb_hook hook, const rec
         number++;
         int status = bytes ? read_line(&snapshot, from, line, bytes, number, err) : GB_OK;
         if (status) return status;
-        if (snapshot && snapshot->hook == hook) {
+        if (snapshot && concerns(c, snapshot, hook)) {
             size_t made = try_snapshot(o, desk, snapshot);
             if (made > o->allocated_bytes) o->allocated_bytes = made;
             n++;
@@ -295,15 +301,18 @@ static int run_scene(gb_check *c, gb_lua_desk *desk, const gb_policy_sizes *size
     return status;
 }
 
+/* Of the tables of some size; those of a server's own number of engines count as the first. */
+static uint32_t engines_at(const gb_check *c, uint32_t size) { return c->engines ? c->engines : engine_counts[size]; }
+
 static int run_hooks(gb_check *c, gb_lua_desk *desk, uint32_t size)
 {
     const gb_policy *policy = gb_lua_desk_policy(desk);
     trial t = {.desk = desk, .hook = GB_HOOK_SELECT};
     int status = GB_OK;
-    for (t.shape = GB_SHAPE_IDLE; t.shape < GB_SHAPES && policy->select_engine && !status; t.shape++)
-        status = run_tables(c, t, engine_counts[size], 0);
+    bool selects = policy->select_engine && (size == 0 || c->engines == 0);
+    for (t.shape = GB_SHAPE_IDLE; t.shape < GB_SHAPES && selects && !status; t.shape++) status = run_tables(c, t, engines_at(c, size), 0);
     t.hook = GB_HOOK_ORDER;
-    if (policy->order_queue && !status) status = run_tables(c, t, engine_counts[size], queue_lengths[size]);
+    if (policy->order_queue && !status) status = run_tables(c, t, engines_at(c, size), queue_lengths[size]);
     return status;
 }
 
@@ -349,7 +358,7 @@ static void add_engines(gb_error *refusal, uint32_t engines)
 static int open_desk(gb_check *c, gb_lua_desk **desk, const gb_lua_text *text, uint32_t engines)
 {
     int status = gb_lua_desk_open(desk, c->label, text->data, text->bytes, engines, &c->budgets, &c->refusal);
-    if (status && engines != engine_counts[0]) add_engines(&c->refusal, engines);
+    if (status && engines != engines_at(c, 0)) add_engines(&c->refusal, engines);
     if (!status) snprintf(c->name, sizeof c->name, "%s", gb_lua_desk_name(*desk));
     return status;
 }
@@ -359,10 +368,11 @@ static int run_smoke(gb_check *c, const gb_lua_text *text, const recording *reco
 {
     gb_lua_desk *desk = NULL, *fresh = NULL;
     int status = GB_OK;
-    if (open_desk(c, &desk, text, SMOKE_ENGINES)) return GB_OK;
+    uint32_t engines = c->engines ? c->engines : SMOKE_ENGINES;
+    if (open_desk(c, &desk, text, engines)) return GB_OK;
     status = try_recordings(c, desk, recorded, err);
     if (!status) status = run_scenes(c, desk, err);
-    if (!status && !open_desk(c, &fresh, text, SMOKE_ENGINES)) run_carry(c, desk, fresh);
+    if (!status && !open_desk(c, &fresh, text, engines)) run_carry(c, desk, fresh);
     gb_lua_desk_close(fresh);
     gb_lua_desk_close(desk);
     return status;
@@ -375,7 +385,7 @@ static int run_text(gb_check *c, const gb_lua_text *text, const recording *recor
     int status = GB_OK;
     for (uint32_t i = 0; i < SIZES && !status && !c->refusal.text[0]; i++) {
         gb_lua_desk *desk;
-        if (open_desk(c, &desk, text, engine_counts[i])) break;
+        if (open_desk(c, &desk, text, engines_at(c, i))) break;
         if (run_hooks(c, desk, i)) status = gb_fail(err, GB_ENOMEM, "out of memory for made-up tables");
         gb_lua_desk_close(desk);
     }
@@ -402,11 +412,12 @@ static int read_recorded(gb_lua_text *text, const char *path, gb_error *err)
     return status;
 }
 
-int gb_check_run(gb_check *c, const char *path, const char *label, const char *recorded, const gb_lua_budgets *budgets, gb_error *err)
+int gb_check_run(gb_check *c, const char *path, const char *label, const char *recorded, uint32_t engines, const gb_lua_budgets *budgets,
+                 gb_error *err)
 {
     gb_lua_text text = {0}, lines = {0};
     bool is_stream = strcmp(path, "-") == 0;
-    *c = (gb_check){.label = is_stream ? label : path, .budgets = *budgets};
+    *c = (gb_check){.label = is_stream ? label : path, .budgets = *budgets, .engines = engines};
     int status = recorded ? read_recorded(&lines, recorded, err) : GB_OK;
     if (status) return status;
     recording from = {"recorded", recorded, lines.data, lines.bytes};
@@ -425,13 +436,13 @@ bool gb_check_is_good(const gb_check *c)
     return good;
 }
 
-int gb_policy_check(const char *path, const char *label, const char *recorded, bool json)
+int gb_policy_check(const char *path, const char *label, const char *recorded, uint32_t engines, bool json)
 {
     static gb_check c;
     gb_error err = {{0}};
     gb_lua_budgets budgets;
     int status = gb_check_budgets(&budgets, &err);
-    if (!status) status = gb_check_run(&c, path, label, recorded, &budgets, &err);
+    if (!status) status = gb_check_run(&c, path, label, recorded, engines, &budgets, &err);
     if (status) return gb_command_failed(status, &err);
     if (json) gb_check_print_json(&c);
     else gb_check_print(&c);

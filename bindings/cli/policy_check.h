@@ -32,6 +32,7 @@ typedef struct gb_check {
     gb_error refusal;                  /* what a server would say; "" when it would take it */
     char name[256], sha256[GB_SHA256_HEX + 1];
     gb_lua_budgets budgets;
+    uint32_t engines;                  /* of the server it is for; 0 = any number */
     uint32_t n_globals, n;             /* n outcomes */
     gb_lua_global globals[GB_LUA_GLOBALS_MAX];
     gb_check_outcome outcomes[GB_CHECK_OUTCOMES_MAX];
@@ -41,9 +42,11 @@ typedef struct gb_check {
    starts. GB_EINVAL, GB_ENOMEM. */
 int gb_check_budgets(gb_lua_budgets *budgets, gb_error *err);
 
-/* recorded: a file with one snapshot a line, or NULL. path "-" reads standard input, and label names it. GB_EFORMAT and what reading
+/* recorded: a file with one snapshot a line, or NULL; those of servers with another number of engines are left out when engines is
+   not 0. path "-" reads standard input, and label names it. GB_EFORMAT and what reading
    says when the recorded snapshots cannot be used; anything wrong with the policy is in check. */
-int gb_check_run(gb_check *check, const char *path, const char *label, const char *recorded, const gb_lua_budgets *budgets, gb_error *err);
+int gb_check_run(gb_check *check, const char *path, const char *label, const char *recorded, uint32_t engines, const gb_lua_budgets *budgets,
+                 gb_error *err);
 bool gb_check_is_good(const gb_check *check);
 
 /* policy_report.c: to standard output */
@@ -51,6 +54,6 @@ void gb_check_print(const gb_check *check);
 void gb_check_print_json(const gb_check *check);
 
 /* The verb. Returns the exit code: 0, 1 when the policy would be refused or failed, 65 when the snapshots cannot be used. */
-int gb_policy_check(const char *path, const char *label, const char *recorded, bool json);
+int gb_policy_check(const char *path, const char *label, const char *recorded, uint32_t engines, bool json);
 
 #endif

@@ -7,7 +7,7 @@
 typedef struct gb_policy_flags {
     gb_remote_flags remote;
     const char *hook, *name, *policy, *output, *replay, *on, *spec;
-    int64_t expected_generation, after, most, fault;
+    int64_t expected_generation, after, most, fault, engines;
     double ratio;
     bool activate, force, json;
 } gb_policy_flags;

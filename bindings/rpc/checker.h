@@ -19,6 +19,7 @@ typedef struct gb_check_script {
     const char *name;                   /* how errors call it */
     const char *source, *snapshots;
     size_t source_bytes, snapshot_bytes;
+    uint32_t engines;                   /* of this server */
 } gb_check_script;
 
 /* The end of a check: status 0 and the report of `gimbal policy check --json`, or why there is none. The text is borrowed. */

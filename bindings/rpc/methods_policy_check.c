@@ -173,7 +173,8 @@ static struct gb_rpc_check *new_check(const gb_rpc_call *call, const gb_rpc_load
 static int start_check(const gb_rpc_call *call, struct gb_rpc_check *check, gb_error *err)
 {
     const gb_checker_seam *checker = call->service->options.checker;
-    gb_check_script script = {.name = check->has_name ? check->name : "rpc", .source = check->source, .source_bytes = check->bytes};
+    gb_check_script script = {.name = check->has_name ? check->name : "rpc", .source = check->source, .source_bytes = check->bytes,
+                              .engines = gb_server_options_get(call->service->instance->server)->engines};
     char *snapshots = latest_snapshots(gb_lua_host_log(call->service->instance->policies), &script.snapshot_bytes);
     script.snapshots = snapshots ? snapshots : "";
     int status = checker->start(checker->self, &check->job, &script, on_checked, check, err);

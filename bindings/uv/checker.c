@@ -178,9 +178,11 @@ static int open_report(int fds[2])
 }
 
 /* posix_spawn, which copies no page tables: fork would stop the loop for as long as the model is large. */
-static int spawn(pid_t *pid, const char *executable, const char *name, const int fds[3])
+static int spawn(pid_t *pid, const char *executable, const gb_check_script *script, const int fds[3])
 {
-    char *const argv[] = {"gimbal", "policy", "check", "--json", "--name", (char *)(uintptr_t)name, "--on", "/dev/fd/3", "-", NULL};
+    char engines[16], *name = (char *)(uintptr_t)script->name;
+    snprintf(engines, sizeof engines, "%u", script->engines);
+    char *const argv[] = {"gimbal", "policy", "check", "--json", "--engines", engines, "--name", name, "--on", "/dev/fd/3", "-", NULL};
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     sigset_t none, defaults;
@@ -211,7 +213,7 @@ static int launch(job *j, int *report, const gb_check_script *script, gb_error *
         close_all((const int[]){source, snapshots}, 2);
         return gb_fail(err, GB_ENOMEM, "out of memory or files for a check of the policy");
     }
-    int error = spawn(&j->pid, j->checker->executable, script->name, (const int[]){source, pipe_fds[1], snapshots});
+    int error = spawn(&j->pid, j->checker->executable, script, (const int[]){source, pipe_fds[1], snapshots});
     close_all((const int[]){source, snapshots, pipe_fds[1], error ? pipe_fds[0] : -1}, 4);
     *report = pipe_fds[0];
     return error ? gb_fail(err, GB_EUNSUPPORTED, "%s cannot be started to check a policy: %s", j->checker->executable, strerror(error)) : GB_OK;

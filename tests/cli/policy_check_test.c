@@ -18,7 +18,7 @@ static json_t *report_on(const char *source, const char *recorded, int *code)
     CHECK_EQ(write(fd, source, strlen(source)), strlen(source));
     fflush(stdout);
     dup2(to, 1);
-    *code = gb_policy_check(path, "-", recorded, true);
+    *code = gb_policy_check(path, "-", recorded, 0, true);
     fflush(stdout);
     dup2(saved, 1);
     json_t *report = json_load_file(out, 0, NULL);
@@ -44,6 +44,27 @@ static void a_good_policy_is_timed_on_every_table(void)
     CHECK_EQ(json_array_size(json_object_get(report, "hooks")), 2);
     CHECK_EQ(number(json_array_get(tables_of(report), 0), "allocated_bytes"), 0);
     json_decref(report);
+}
+
+static void a_policy_for_one_server_is_tried_with_its_number_of_engines(void)
+{
+    static gb_check check;
+    char path[] = "/tmp/gimbal-policy-XXXXXX";
+    const char source[] = "return {api = 1, select_engine = function() return 1 end}\n";
+    int fd = mkstemp(path);
+    gb_error err = {{0}};
+    gb_lua_budgets budgets;
+    gb_lua_budgets_default(&budgets);
+    CHECK_EQ(write(fd, source, sizeof source - 1), sizeof source - 1);
+    close(fd);
+    CHECK_EQ(gb_check_run(&check, path, "-", NULL, 2, &budgets, &err), GB_OK);
+    CHECK(gb_check_is_good(&check));
+    CHECK_CONTAINS(check.outcomes[0].tables, "2 engines");
+    CHECK_EQ(gb_check_run(&check, path, "-", NULL, 1, &budgets, &err), GB_OK);
+    CHECK(!gb_check_is_good(&check));
+    CHECK_EQ(gb_check_run(&check, path, "-", NULL, 0, &budgets, &err), GB_OK);
+    CHECK(!gb_check_is_good(&check));
+    unlink(path);
 }
 
 static void an_unknown_global_fails_with_its_line(void)
@@ -89,7 +110,7 @@ static void what_a_server_would_refuse_is_refused_in_its_words(void)
     CHECK_EQ(code, GB_EXIT_FAILED);
     CHECK_CONTAINS(json_string_value(json_object_get(report, "refusal")), ":1: ");
     json_decref(report);
-    CHECK_EQ(gb_policy_check("/nowhere/x.lua", "-", NULL, false), GB_EXIT_FAILED);
+    CHECK_EQ(gb_policy_check("/nowhere/x.lua", "-", NULL, 0, false), GB_EXIT_FAILED);
 }
 
 static const json_t *row_of(const json_t *report, const char *hook, const char *tables)
@@ -221,7 +242,7 @@ static void recorded_snapshots_are_decided_too(void)
     gb_error err = {{0}};
     gb_lua_budgets budgets;
     gb_lua_budgets_default(&budgets);
-    CHECK_EQ(gb_check_run(&check, check_path("lua/policies/gimbal.lua"), "-", path, &budgets, &err), GB_EFORMAT);
+    CHECK_EQ(gb_check_run(&check, check_path("lua/policies/gimbal.lua"), "-", path, 0, &budgets, &err), GB_EFORMAT);
     CHECK_CONTAINS(err.text, ":3 is no snapshot");
     unlink(path);
 }
@@ -231,5 +252,5 @@ TESTS(TEST(hooks_that_place_experts_are_tried_on_made_up_windows), TEST(a_hook_w
       TEST(recorded_snapshots_are_decided_too), TEST(a_good_policy_is_timed_on_every_table),
       TEST(an_unknown_global_fails_with_its_line),
       TEST(a_fault_on_a_large_table_fails_with_its_line),
-      TEST(a_decision_that_allocates_is_seen),
+      TEST(a_decision_that_allocates_is_seen), TEST(a_policy_for_one_server_is_tried_with_its_number_of_engines),
       TEST(what_a_server_would_refuse_is_refused_in_its_words))

@@ -60,7 +60,7 @@ static void open_bench(bench *b, const char *executable, gb_time deadline)
 
 static int start(bench *b, const char *source, const char *snapshots)
 {
-    gb_check_script script = {"mine", source, snapshots, strlen(source), strlen(snapshots)};
+    gb_check_script script = {"mine", source, snapshots, strlen(source), strlen(snapshots), 1};
     const gb_checker_seam *seam = gb_checker_seam_of(b->checker);
     return seam->start(seam->self, &b->job, &script, note, &b->answer, &b->err);
 }
@@ -83,7 +83,7 @@ static void a_process_gets_the_script_and_the_snapshots_and_its_report_comes_bac
     CHECK_EQ(b.answer.times, 1);
     CHECK_EQ(b.answer.status, GB_OK);
     CHECK_EQ(b.answer.now, gb_seconds(7));
-    CHECK_STR(b.answer.text, "policy check --json --name mine --on /dev/fd/3 -\nreturn 1\n{}\n");
+    CHECK_STR(b.answer.text, "policy check --json --engines 1 --name mine --on /dev/fd/3 -\nreturn 1\n{}\n");
     close_bench(&b);
 }
 

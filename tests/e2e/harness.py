@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -80,6 +81,14 @@ class Server:
 
     def log(self):
         return "\n".join(self.lines)
+
+    def await_log(self, pattern):
+        """Lines come through a thread of the server and one of ours: an answer may be here before its line is."""
+        end = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.log()):
+            if time.monotonic() > end:
+                raise AssertionError(f"no {pattern} in the log:\n{self.log()}")
+            time.sleep(0.02)
 
     def tcp_port(self):
         return int(re.search(r"ready: .*tcp:\S+:(\d+)", self.log()).group(1))

@@ -142,7 +142,7 @@ class Swaps(unittest.TestCase):
                         self.assertEqual(len(event["sha256"]), 64)
                     else:
                         self.assertIn("always.lua:2:", event["text"])
-                        self.assertIn("always.lua:2:", server.log())
+                        server.await_log(r"always\.lua:2:")
                     load.await_more()
                     decisions.read()
                 self.check(server, client, load, decisions, engines.get)

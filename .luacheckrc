@@ -10,3 +10,6 @@ files["**/*_spec.lua"] = { std = "luajit+busted" }
 files["tests/lua/template_golden.lua"] = { max_line_length = false }
 -- 5.1 has setfenv and loadfile(path); the kit runs there, too.
 files["lua/gimbal/testing.lua"] = { std = "max" }
+-- Generated: from the column table and the hooks, and from the help of the options.
+files["lua/meta"] = { globals = { "gimbal" }, unused_args = false, max_line_length = false }
+files["lua/config/default.lua"] = { max_line_length = false }

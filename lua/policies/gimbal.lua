@@ -68,6 +68,7 @@ local function choose_near(request, engines, limit)
     local best, most = nil, -2
     for _ = 1, n do
         if cost[i] <= limit then
+            if enough == huge then return i end -- nothing draws: the first in turn
             local draw = requests_on(engines, i) > enough and -1 or engines.cached_tokens[i]
             if draw > most then best, most = i, draw end
         end
@@ -86,12 +87,13 @@ end
 function policy.select_engine(request, engines)
     local kv_lowest, kv_highest, lowest = huge, -huge, huge
     for i = 0, engines.n - 1 do
-        cost[i] = down
-        if engines.healthy[i] ~= 0 then
+        if engines.healthy[i] == 0 then
+            cost[i] = down
+        else
             if engines.valid[i] == 0 or engines.age_ns[i] > params.stale_after_ns then return next_in_turn(engines) end
-            cost[i] = pressure(engines, i)
-            lowest = min(lowest, cost[i])
-            kv_lowest, kv_highest = min(kv_lowest, engines.kv_used_ratio[i]), max(kv_highest, engines.kv_used_ratio[i])
+            local work, kv = pressure(engines, i), engines.kv_used_ratio[i]
+            cost[i], lowest = work, min(lowest, work)
+            kv_lowest, kv_highest = min(kv_lowest, kv), max(kv_highest, kv)
         end
     end
     if kv_highest > params.kv_high and kv_highest - kv_lowest > params.kv_gap then

@@ -15,10 +15,10 @@ MAY = {
     "core/forward": ["core/base", "core/flow", "core/moe", "core/model"],
     "core/cpu": ["core/base", "core/flow", "core/model", "core/forward"],
     "bindings/options": ["core/base"],
-    "bindings/lua": ["core/base", "core/flow", "core/model", "core/serve", "bindings/options"],
+    "bindings/lua": ["core/base", "core/flow", "core/model", "core/moe", "core/serve", "bindings/options"],
     "bindings/c": ["core/base", "core/flow", "core/model", "core/moe", "core/serve", "core/forward", "core/cpu", "bindings/lua", "bindings/options"],
     "bindings/rpc": ["core/base", "core/flow", "core/model", "core/moe", "core/serve", "core/forward", "bindings/lua", "bindings/c", "bindings/options"],
-    "bindings/uv": ["core/base", "core/flow", "core/serve", "core/forward", "bindings/c", "bindings/rpc", "bindings/options"],
+    "bindings/uv": ["core/base", "core/flow", "core/serve", "core/forward", "bindings/lua", "bindings/c", "bindings/rpc", "bindings/options"],
 }
 LIBRARIES = {
     r"(lua|lauxlib|lualib|luajit)\.h(pp)?|luajit-2\.1/.*": ["bindings/lua"],

@@ -36,7 +36,9 @@ describe("docs/policies.md", function()
     it("has examples that a policy can be made of", function()
         local n, source = 0, "local policy = { api = 1 }\n"
         for block in page:gmatch("```lua\n(.-)```") do
-            if block:find("function policy%.") and not block:find("return policy") then n, source = n + 1, source .. "do " .. block .. "end\n" end
+            if block:find("function policy%.") and not block:find("return policy") then
+                n, source = n + 1, source .. "do " .. block .. "end\n"
+            end
         end
         assert.is_true(n >= 5)
         local path = os.tmpname()

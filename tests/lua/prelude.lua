@@ -62,7 +62,8 @@ function prelude.open()
             engines = { columns = ENGINES, numbers = prelude.columns("ENGINE", "COUNTS") }, request = { numbers = REQUEST },
             queue = { columns = QUEUE, numbers = prelude.columns("QUEUE", "COUNTS") },
             window = { columns = { { name = "tokens" } }, numbers = WINDOW_SCALARS },
-            ranks = { columns = { { name = "score" } }, numbers = RANK_SCALARS }, out = { columns = { { name = "cost" } }, numbers = COST_SCALARS },
+            ranks = { columns = { { name = "score" } }, numbers = RANK_SCALARS },
+            out = { columns = { { name = "cost" } }, numbers = COST_SCALARS },
         },
     }
     local kept = { fill(engines, ENGINES, { {}, {} }), fill(queue, QUEUE, { {}, {} }), engines, queue, request, frame }

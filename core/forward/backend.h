@@ -13,7 +13,9 @@
 #include "core/model/config.h"
 #include "core/model/weights.h"
 
-enum { GB_BACKEND_ABI = 2 };    /* raised with every change to this file, ops.h and what they carry */
+enum { GB_BACKEND_ABI = 3 };    /* raised with every change to this file, ops.h and what they carry */
+
+enum { GB_BACKEND_TIMEOUT_MS = 30000 };
 
 #define GB_BACKEND_SYMBOL "gimbal_backend_open"
 
@@ -29,6 +31,11 @@ typedef struct gb_backend_options {
     uint32_t threads;       /* cpu: 0 = the CPUs this process may use */
     const char *kernels;    /* cpu: "auto" or a rung by name */
     bool eager;             /* cuda: every kernel of a decode step on its own, no graphs */
+    const char *experts;    /* cuda: how experts' products run: "auto", "wgmma", "mma" or "cublas"; NULL = auto */
+    const char *layout;     /* cuda: where ranks are: "one" device, "threads" or "processes" with a device each, "auto"; NULL = one */
+    const char *exchange;   /* cuda: how tokens reach other ranks: "agrs", "sendrecv", "lsa", "auto"; NULL = auto */
+    uint32_t timeout_ms;    /* cuda: of one collective; 0 = GB_BACKEND_TIMEOUT_MS */
+    const char *directory;  /* the model's; only the layout processes opens it again */
     gb_log_sink *log;       /* any thread; NULL = silent */
     void *log_self;
 } gb_backend_options;
@@ -54,6 +61,9 @@ typedef struct gb_backend {
        GB_EUNSUPPORTED for a model this backend cannot run, GB_ENOMEM. */
     int (*ops_new)(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
                    gb_error *err);
+    /* The life of one rank in a process of its own: carries out what the process behind the socket asks for until it closes it, and
+       returns the status to exit with. Optional. */
+    int (*serve_rank)(int socket, gb_error *err);
 } gb_backend;
 
 typedef const gb_backend *gb_backend_open_fn(uint32_t abi);

@@ -36,7 +36,8 @@ static int check_fault(const gb_k_fault *fault)
     static const char *const names[] = {
         [GB_K_FAULT_TOKEN] = "a token outside of the vocabulary", [GB_K_FAULT_POSITION] = "a position beyond the longest sequence",
         [GB_K_FAULT_BLOCK] = "a KV block that does not exist", [GB_K_FAULT_EXPERT] = "an expert that does not exist",
-        [GB_K_FAULT_SLOT] = "a slot that holds no expert",
+        [GB_K_FAULT_SLOT] = "a slot that holds no expert", [GB_K_FAULT_VERSION] = "been routed by another version of the map",
+        [GB_K_FAULT_ROOM] = "no room at its rank", [GB_K_FAULT_BARRIER] = "waited in vain for a rank",
     };
     if (fault->kind == GB_K_FAULT_NONE) return GB_OK;
     return gb_k_fail(GB_EINTERNAL, "row %u has %s: %d", fault->row, names[fault->kind], fault->value);

@@ -24,11 +24,15 @@ enum {
     GB_K_EXPERTS_MAX = 1024,
     GB_K_TOP_MAX = 32,             /* experts of a token */
     GB_K_SLOTS_MAX = 4096,         /* of one layer */
+    GB_K_PEERS_MAX = 64,           /* ranks that push into each other's windows */
 };
 
 /* What a kernel found that must not be there. */
 typedef enum gb_k_fault_kind {
-    GB_K_FAULT_NONE, GB_K_FAULT_TOKEN, GB_K_FAULT_POSITION, GB_K_FAULT_BLOCK, GB_K_FAULT_EXPERT, GB_K_FAULT_SLOT
+    GB_K_FAULT_NONE, GB_K_FAULT_TOKEN, GB_K_FAULT_POSITION, GB_K_FAULT_BLOCK, GB_K_FAULT_EXPERT, GB_K_FAULT_SLOT,
+    GB_K_FAULT_VERSION,    /* a sender routed by another version of the map */
+    GB_K_FAULT_ROOM,       /* more rows arrived than there is room for */
+    GB_K_FAULT_BARRIER,    /* a rank did not come to the barrier in time */
 } gb_k_fault_kind;
 typedef struct gb_k_fault {
     uint32_t kind, row;
@@ -217,6 +221,111 @@ typedef struct gb_k_combine_args {
     uint32_t n, K, hidden;
 } gb_k_combine_args;
 int gb_k_combine(const gb_k_combine_args *a, cudaStream_t stream);
+
+/* --- Between ranks. A rank of a round that several devices share sends the rows of its own engine (it is a source) and computes those
+   that reach its own slots, first_slot .. first_slot + slots - 1. Rows travel in bfloat16, one for each route, and come back the same
+   way; the source sums them in the order of routes, so all ways of travelling give the same bits. --- */
+
+/* arrive.cu: dispatch's second half where everybody's routes are here (all-gather): slot among ours and place of each route, where our
+   groups begin, tokens received. work must be zero before the first call; each call leaves it zero. */
+typedef struct gb_k_arrive_args {
+    int32_t *own_slot_of_route;    /* [n][K] 0 .. slots - 1, -1 = not ours */
+    uint32_t *place_in_slot;       /* [n][K] any order within a slot */
+    uint32_t *offsets;             /* [slots + 1] */
+    uint32_t *received;            /* [1] added to */
+    uint32_t *work;                /* [slots + 1] */
+    const int32_t *slot_of_route;  /* [n][K] of the whole layer, as dispatch wrote it; -1 = not routed */
+    uint32_t n, K, first_slot, slots;
+} gb_k_arrive_args;
+int gb_k_arrive(const gb_k_arrive_args *a, cudaStream_t stream);
+
+/* spread.cu: out[route] = in[grouped_of_route[route]], zeros where that is -1; permute's way back */
+typedef struct gb_k_spread_args {
+    uint16_t *out;                 /* [n * K][hidden] */
+    const uint16_t *in;            /* [rows][hidden] */
+    const int32_t *grouped_of_route;    /* [n][K] */
+    uint32_t n, K, hidden;
+} gb_k_spread_args;
+int gb_k_spread(const gb_k_spread_args *a, cudaStream_t stream);
+
+/* What a source tells each rank beside its rows: how many go to each of the rank's slots, where they begin among the source's grouped rows,
+   and the version of the map. A message is slots + GB_K_HEADER_WORDS words. */
+enum { GB_K_HEADER_BEGIN, GB_K_HEADER_VERSION, GB_K_HEADER_WORDS };    /* words behind the counts */
+
+/* headers.cu: the messages of one source to all ranks, out of the offsets that dispatch wrote */
+typedef struct gb_k_headers_args {
+    uint32_t *headers;             /* [ranks][slots / ranks + GB_K_HEADER_WORDS] */
+    const uint32_t *offsets;       /* [slots + 1] */
+    const uint32_t *version;       /* [1] */
+    uint32_t ranks, slots;
+} gb_k_headers_args;
+int gb_k_headers(const gb_k_headers_args *a, cudaStream_t stream);
+
+/* push.cu: permute into the memory of others: the row of each route goes to windows[rank of its slot][source][its number among the source's
+   rows for that rank], and grouped_of_route says where it will come back; the headers go along. A source's part of a window is stride rows;
+   a row beyond is a fault. */
+typedef struct gb_k_push_args {
+    uint16_t *const *rows;         /* [ranks] on the device: each rank's [sources][stride][hidden] */
+    uint32_t *const *headers;      /* [ranks] on the device: each rank's [sources][slots / ranks + GB_K_HEADER_WORDS] */
+    int32_t *grouped_of_route;     /* [n][K] -1 = not routed */
+    const uint16_t *h;             /* [n][hidden] */
+    const int32_t *slot_of_route;
+    const uint32_t *place_in_slot, *offsets;
+    const uint32_t *version;       /* [1] */
+    gb_k_fault *fault;
+    uint32_t n, K, hidden, source, ranks, slots, stride;
+} gb_k_push_args;
+int gb_k_push(const gb_k_push_args *a, cudaStream_t stream);
+
+/* land.cu: what the headers of all sources say together: begin[slot][source] in the grouped order (slot, source, row), offsets of slots,
+   start[source] in the order of arrival (multiples of stride, or one behind the other when stride is 0), tokens received. A version that is not
+   ours or rows beyond capacity are faults, and nothing is taken then. */
+typedef struct gb_k_land_args {
+    uint32_t *begin;               /* [slots][sources] */
+    uint32_t *offsets;             /* [slots + 1] */
+    uint32_t *start;               /* [sources + 1] */
+    uint32_t *received;            /* [1] added to */
+    const uint32_t *headers;       /* [sources][slots + GB_K_HEADER_WORDS] */
+    const uint32_t *version;       /* [1] */
+    gb_k_fault *fault;
+    uint32_t sources, slots, stride, capacity;
+} gb_k_land_args;
+int gb_k_land(const gb_k_land_args *a, cudaStream_t stream);
+
+/* regroup.cu: grouped[i] = the row of the order of arrival that comes i-th in the grouped order; and back: row i of out goes to
+   back[its source][header begin + its number among the source's rows], or, where back is NULL, to returned in the order of arrival. */
+typedef struct gb_k_regroup_args {
+    uint16_t *grouped;             /* [capacity][hidden]; of regroup */
+    const uint16_t *arrived;       /* of regroup */
+    const uint16_t *out;           /* [capacity][hidden]; of bring_back */
+    uint16_t *const *back;         /* [sources] on the device, or NULL */
+    uint16_t *returned;
+    const uint32_t *begin, *offsets, *start, *headers;
+    uint32_t sources, slots, hidden, capacity;
+} gb_k_regroup_args;
+int gb_k_regroup(const gb_k_regroup_args *a, cudaStream_t stream);
+int gb_k_bring_back(const gb_k_regroup_args *a, cudaStream_t stream);
+
+/* barrier.cu: returns on the device when every rank's barrier has begun and what they wrote before is visible. flags[rank] is a
+   window of [ranks] words, zero at first, that the others write; epoch counts. A rank that does not come within the limit is a fault, and
+   the barrier ends. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
+typedef struct gb_k_barrier_args {
+    uint32_t *const *flags;        /* [ranks] on the device */
+    uint32_t *epoch;               /* [1] */
+    gb_k_fault *fault;
+    uint64_t limit_ns;
+    uint32_t rank, ranks;
+} gb_k_barrier_args;
+int gb_k_barrier(const gb_k_barrier_args *a, cudaStream_t stream);
+
+/* sum.cu: x[i] += the parts in the order of ranks (+ bias): an all-reduce whose order never changes, behind an all-gather */
+typedef struct gb_k_sum_args {
+    float *x;                      /* [n][hidden] */
+    const float *parts;            /* [ranks][stride rows][hidden] */
+    const float *bias;             /* [hidden] or NULL */
+    uint32_t n, hidden, ranks, stride;
+} gb_k_sum_args;
+int gb_k_sum(const gb_k_sum_args *a, cudaStream_t stream);
 
 /* argmax.cu: the lowest id among the highest logits; -1 when any is NaN or +inf, or all are -inf */
 typedef struct gb_k_argmax_args {

@@ -29,5 +29,4 @@ endfunction()
 gb_emulated_test(cpu matmul gb_cpu cpu/emulated_avx512f.c cpu/emulated_avx512_bf16.c)
 gb_emulated_test(cpu vector gb_cpu cpu/emulated_vector_avx512f.c)
 
-# Run under ThreadSanitizer, too.
-set_property(TEST cpu/threads_test cpu/probe_test APPEND PROPERTY LABELS threads)
+gb_threads(cpu/threads_test cpu/probe_test)

@@ -7,5 +7,4 @@ target_link_libraries(forward_forward_test PRIVATE gb_forward_harness)
 # The golden tests once more with the AVX-512 rungs over an emulation (gb_emulated_test is tests/cpu's).
 gb_emulated_test(forward golden gb_forward_harness cpu/emulated_avx512f.c cpu/emulated_avx512_bf16.c)
 
-# Run under ThreadSanitizer, too.
-set_property(TEST forward/forward_test APPEND PROPERTY LABELS threads)
+gb_threads(forward/forward_test)

@@ -12,7 +12,7 @@ static int open_dump(FILE **file, uint64_t *bytes, const char *path, gb_error *e
 {
     struct stat info;
     *file = fopen(path, "rbe");
-    if (!*file) return gb_fail(err, GB_EIO, "%s: %s", path, strerror(errno));
+    if (!*file) return gb_fail(err, GB_EIO, "%s cannot be opened: %s; gimbal place gen or gimbal place dump writes such a file", path, strerror(errno));
     bool plain = fstat(fileno(*file), &info) == 0 && S_ISREG(info.st_mode);
     *bytes = plain ? (uint64_t)info.st_size : 0;
     if (plain && *bytes <= FILE_BYTES_MAX) return GB_OK;

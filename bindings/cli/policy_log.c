@@ -45,7 +45,7 @@ static int write_snapshot(const json_t *fault, const char *path, gb_error *err)
     const char *snapshot = gb_policy_text(fault, "snapshot");
     if (!*snapshot) return gb_fail(err, GB_EABORTED, "fault %lld has no snapshot", (long long)gb_policy_int(fault, "seq"));
     FILE *file = fopen(path, "we");
-    if (!file) return gb_fail(err, GB_EINVAL, "--output %s: %s", path, strerror(errno));
+    if (!file) return gb_fail(err, GB_EINVAL, "--output %s cannot be written: %s; give a file in a directory of yours", path, strerror(errno));
     fputs(snapshot, file);
     int failed = ferror(file);
     if (fclose(file) || failed) return gb_fail(err, GB_EINVAL, "--output %s: %s", path, strerror(errno));

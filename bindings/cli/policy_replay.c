@@ -30,7 +30,7 @@ typedef struct replay {
 static int read_text(char **text, size_t *bytes, const char *path, gb_error *err)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-    if (!file) return gb_fail(err, GB_ENOTFOUND, "snapshot %s: %s", path, strerror(errno));
+    if (!file) return gb_fail(err, GB_ENOTFOUND, "snapshot %s cannot be opened: %s; gimbal policy log --fault SEQ --output FILE writes one", path, strerror(errno));
     *text = malloc(TEXT_MAX);
     *bytes = *text ? fread(*text, 1, TEXT_MAX, file) : 0;
     int failed = ferror(file) ? errno : 0;

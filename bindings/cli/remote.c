@@ -74,7 +74,7 @@ static int connect_by_flags(gb_remote *r, const gb_remote_flags *flags, gb_error
 static int read_key(const char *path, char *key, gb_error *err)
 {
     FILE *file = fopen(path, "re");
-    if (!file) return gb_fail(err, GB_EINVAL, "key file %s: %s", path, strerror(errno));
+    if (!file) return gb_fail(err, GB_EINVAL, "key file %s cannot be opened: %s; write the key of the server into it", path, strerror(errno));
     if (!fgets(key, KEY_BYTES, file)) key[0] = '\0';
     fclose(file);
     key[strcspn(key, "\r\n")] = '\0';

@@ -25,7 +25,7 @@ static int read_secret(secret *s, const char *path, gb_error *err)
     s->text[0] = '\0';
     if (!*path) return GB_OK;
     FILE *file = fopen(path, "re");
-    if (!file) return gb_fail(err, GB_EINVAL, "key file %s: %s", path, strerror(errno));
+    if (!file) return gb_fail(err, GB_EINVAL, "key file %s cannot be opened: %s; write the key into it, or leave the option out", path, strerror(errno));
     size_t n = fread(s->text, 1, sizeof s->text, file);
     fclose(file);
     size_t line = 0;

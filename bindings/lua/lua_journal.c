@@ -246,7 +246,7 @@ int gb_lua_journal_read(gb_lua_journal_reader **out, const char *path, gb_lua_jo
     }
     int status = GB_OK;
     r->file = fopen(path, "re");
-    if (!r->file) status = gb_fail(err, errno == ENOENT ? GB_ENOTFOUND : GB_EIO, "journal %s: %s", path, strerror(errno));
+    if (!r->file) status = gb_fail(err, errno == ENOENT ? GB_ENOTFOUND : GB_EIO, "journal %s cannot be opened: %s; give the FILE of gimbal serve --journal FILE", path, strerror(errno));
     else if (fstat(fileno(r->file), &st) || !S_ISREG(st.st_mode)) status = gb_fail(err, GB_EFORMAT, "%s is no journal of gimbal: it is no regular file", path);
     if (!status) status = read_header(r, header, err);
     if (status) gb_lua_journal_read_end(r);

@@ -124,7 +124,7 @@ class Author(unittest.TestCase):
 
     def test_a_snapshot_that_cannot_be_used_is_no_fault_of_the_policy(self):
         path = self.write("moody.lua", MOODY)
-        for name, text, part in (("none.json", None, "No such file"), ("empty.json", "", "a snapshot is one JSON object"),
+        for name, text, part in (("none.json", None, "gimbal policy log --fault"), ("empty.json", "", "a snapshot is one JSON object"),
                                  ("log.json", '{"faults": [{"seq": 1}]}', "ask for one fault"), ("old.json", "{}", "no snapshot of format 1")):
             snapshot = self.directory / name
             if text is not None:

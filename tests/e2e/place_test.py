@@ -191,7 +191,7 @@ class Place(unittest.TestCase):
                 self.assertEqual(output.read_text(), "kept")
                 self.assertEqual(broken.read_bytes(), content)
         self.refused(["solve", self.directory, "--output", output], 65, "not a plain file")
-        self.refused(["solve", self.directory / "none", "--output", output], 65, "No such file")
+        self.refused(["solve", self.directory / "none", "--output", output], 65, "gimbal place dump")
         self.assertEqual(output.read_text(), "kept")
 
     def test_flags_that_cannot_be_are_named(self):

@@ -175,7 +175,7 @@ class Journal(unittest.TestCase):
                            ('{"gimbal_journal": 1, "engines": 2}\n{"gimbal_snapshot":1}\n', ":2: this decision is damaged")):
             self.journal.write_text(text)
             self.assertIn(says, self.diff("gimbal", "builtin", "--on", self.journal, code=65))
-        self.assertIn("No such file", self.diff("gimbal", "builtin", "--on", self.directory / "none", code=65))
+        self.assertIn("--journal FILE", self.diff("gimbal", "builtin", "--on", self.directory / "none", code=65))
         self.journal.write_text('{"gimbal_journal": 1, "engines": 2, "stale_after_ns": 1e9, "aging_ns": 5e9}\n')
         self.assertEqual(gimbal("policy", "diff", "gimbla", "builtin", "--on", self.journal).returncode, 65)
         self.assertIn("0 decisions", self.diff("gimbal", "builtin", "--on", self.journal))

@@ -185,7 +185,8 @@ static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_
             .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len, .spare_slots = spare_slots(o),
             .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = has_private_ranks(o),
         },
-        .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .eager = opt->enforce_eager, .log = pass_line,
+        .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .eager = opt->enforce_eager, .experts = opt->cuda_experts,
+        .log = pass_line,
     };
     return o->backend->ops_new(ops, &o->instance->config, weights, &options, err);
 }

@@ -15,16 +15,13 @@ const gb_option_row gb_option_rows[] = {
     GB_OPTIONS(X)
 #undef X
 };
-const uint32_t gb_option_count = sizeof gb_option_rows / sizeof *gb_option_rows;
+const uint32_t gb_option_count = GB_OPTION_COUNT;
 
 static const size_t offsets[] = {
 #define X(group, key, type, text, low, high, metavar, help) offsetof(gb_options, key),
     GB_OPTIONS(X)
 #undef X
 };
-
-_Static_assert(sizeof gb_option_rows / sizeof *gb_option_rows <= sizeof ((gb_options *)0)->sources / sizeof(const char *),
-               "gb_options.sources has room for every row");
 
 enum { HELP_COLUMN = 34, HELP_WIDTH = 110, NAME_BYTES = 64 };
 

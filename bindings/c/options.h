@@ -27,6 +27,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("compute", backend, STRING, "auto", 0, 0, "auto|cpu|cuda|cuemu", \
       "what runs the model; auto is cuda where it can run, else cpu; cuemu runs the CUDA code on the CPU, slowly, to check it") \
     X("compute", enforce_eager, BOOL, "false", 0, 0, "", "cuda: launch the kernels of a decode step one by one instead of as one graph") \
+    X("compute", cuda_experts, STRING, "auto", 0, 0, "auto|mma|cublas", \
+      "cuda: the products of experts; mma is our kernel, cublas a call for each expert, slow and not batch-invariant, to compare with") \
     X("compute", threads, INT, "0", 0, 1024, "N", "compute threads (default: the CPUs this process may use)") \
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \
       "instruction set of the kernels; auto takes the fastest, measured at start") \
@@ -87,6 +89,10 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("logging", log_level, STRING, "info", 0, 0, "debug|info|warn|error", "least level that is logged to standard error") \
     X("logging", log_format, STRING, "text", 0, 0, "text|json", "one line of text or one JSON object for each log entry")
 
+#define X(group, key, type, text, low, high, metavar, help) +1
+enum { GB_OPTION_COUNT = 0 GB_OPTIONS(X) };
+#undef X
+
 #define GB_OPTION_C_STRING const char *
 #define GB_OPTION_C_INT int64_t
 #define GB_OPTION_C_FLOAT double
@@ -97,7 +103,7 @@ typedef struct gb_options {
 #define X(group, key, type, text, low, high, metavar, help) GB_OPTION_C_##type key;
     GB_OPTIONS(X)
 #undef X
-    const char *sources[64];    /* per option in table order: "default", "config FILE", "environment", "command line" */
+    const char *sources[GB_OPTION_COUNT];    /* per option in table order: "default", "config FILE", "environment", "command line" */
     const char *config;         /* the file that was read, or NULL */
     gb_arena arena;
 } gb_options;

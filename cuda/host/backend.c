@@ -196,6 +196,7 @@ static void cuda_free(gb_ops *ops)
     cudaDeviceSynchronize();
     gb_cuda_free_graphs(cuda);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) gb_cuda_product_free(products[i]);
+    gb_cuda_experts_close(cuda);
     if (cuda->lt) cublasLtDestroy(cuda->lt);
     if (cuda->uploaded) cudaEventDestroy(cuda->uploaded);
     if (cuda->compute) cudaStreamDestroy(cuda->compute);
@@ -225,7 +226,7 @@ static int open_device(gb_cuda *cuda)
     GB_CUDA(cudaEventCreateWithFlags(&cuda->uploaded, cudaEventDisableTiming));
     GB_CUBLAS(cublasLtCreate(&cuda->lt));
     cuda->processors = (uint32_t)processors;
-    snprintf(cuda->base.info.kernels, sizeof cuda->base.info.kernels, "sm_%d%d, mma.sync, bfloat16", major, minor);
+    cuda->capability = (uint32_t)(major * 10 + minor);
     return GB_OK;
 }
 
@@ -238,13 +239,16 @@ static int open_products(gb_cuda *cuda)
     return gb_cuda_product_new(cuda, &cuda->head_product, c->vocab, c->hidden, false, false);
 }
 
-static int open_cuda(gb_cuda *cuda, const gb_weights *weights)
+static int open_cuda(gb_cuda *cuda, const gb_weights *weights, const gb_backend_options *options)
 {
     GB_TRY(open_device(cuda));
+    GB_TRY(gb_cuda_experts_open(cuda, options->experts));
     GB_TRY(open_products(cuda));
     GB_TRY(gb_cuda_load_weights(cuda, weights));
     GB_TRY(take_memory(cuda));
     GB_CUDA(cudaDeviceSynchronize());
+    snprintf(cuda->base.info.kernels, sizeof cuda->base.info.kernels, "sm_%u, experts by %s, bfloat16", cuda->capability,
+             gb_cuda_experts_name(&cuda->expert_runner));
     return GB_OK;
 }
 
@@ -280,7 +284,7 @@ static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights
     cuda->eager = options->eager;
     gb_arena_init(&cuda->arena);
     fill_shape(cuda, &options->limits);
-    status = open_cuda(cuda, weights);
+    status = open_cuda(cuda, weights, options);
     if (status == GB_OK) {
         *out = &cuda->base;
         return GB_OK;

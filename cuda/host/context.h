@@ -11,6 +11,7 @@
 #define GB_CUDA_CONTEXT_H
 
 #include <cublasLt.h>
+#include <cublas_v2.h>
 
 #include "core/base/arena.h"
 #include "core/forward/backend.h"
@@ -31,6 +32,17 @@ typedef struct gb_cuda_product {
     cublasLtMatrixLayout_t weights, in, out;
     cublasLtMatmulAlgo_t algorithm;
 } gb_cuda_product;
+
+/* How experts' products run, for as long as the context lives (experts.c). */
+typedef enum gb_cuda_family { GB_CUDA_MMA, GB_CUDA_CUBLAS } gb_cuda_family;
+
+typedef struct gb_cuda_expert_runner {
+    gb_cuda_family family;
+    cublasHandle_t blas;           /* of cuBLAS, and so is what follows */
+    float *sums;                   /* gate and up of some rows */
+    uint32_t *pinned_offsets;
+    int32_t *pinned_places;
+} gb_cuda_expert_runner;
 
 typedef struct gb_cuda_layer {
     const float *attention_norm, *mlp_norm;    /* [hidden] */
@@ -70,11 +82,12 @@ typedef struct gb_cuda {
     gb_model_config config;
     gb_arena arena;
     int device;
-    uint32_t processors;
+    uint32_t processors, capability;           /* 90: 9.0 */
     cudaStream_t compute, migrate;
     cudaEvent_t uploaded;
     cublasLtHandle_t lt;
     gb_cuda_product qkv_product, o_product, router_product, head_product;
+    gb_cuda_expert_runner expert_runner;
     void *device_memory[GB_CUDA_ALLOCATIONS], *pinned_memory[GB_CUDA_ALLOCATIONS];
     uint32_t n_device, n_pinned;
 
@@ -151,6 +164,12 @@ int  gb_cuda_product_new(gb_cuda *cuda, gb_cuda_product *p, uint32_t n, uint32_t
 void gb_cuda_product_free(gb_cuda_product *p);
 /* x is bfloat16, or float32 for an f32 product; add: y += */
 int  gb_cuda_multiply(gb_cuda *cuda, gb_cuda_product *p, float *y, const void *x, const void *weights, const float *bias, uint32_t m, bool add);
+
+/* experts.c: wish is gb_backend_options.experts. Runs gate, up and down of in's groups: from a->in through gated to expert_out. */
+int  gb_cuda_experts_open(gb_cuda *cuda, const char *wish);
+void gb_cuda_experts_close(gb_cuda *cuda);
+const char *gb_cuda_experts_name(const gb_cuda_expert_runner *e);
+int  gb_cuda_run_experts(gb_cuda *cuda, gb_k_experts_args *a);
 
 /* ops.c: the launches behind embed and dispatch. */
 int gb_cuda_launch_embed(gb_cuda *cuda);

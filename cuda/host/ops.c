@@ -135,31 +135,19 @@ int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, co
     return cuda->waits ? GB_OK : gb_cuda_launch_dispatch(cuda, moe_layer);
 }
 
-static int run_experts(gb_cuda *cuda, gb_k_experts_args *a, const uint16_t *in)
-{
-    a->fault = cuda->fault;
-    a->processors = cuda->processors;
-    a->in = in;
-    a->out = cuda->gated;
-    GB_TRY(gb_k_experts_gate_up(a, cuda->compute));
-    a->in = cuda->gated;
-    a->out = cuda->expert_out;
-    return gb_k_experts_down(a, cuda->compute);
-}
-
 int gb_cuda_experts(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_ops_info *info = &cuda->base.info;
     if (cuda->waits) return GB_OK;
     gb_k_experts_args a = {
-        .offsets = cuda->offsets,
+        .in = cuda->grouped, .offsets = cuda->offsets,
         .pool = {.memory = cuda->pool + (size_t)moe_layer * info->places * cuda->place_elements,
                  .place_of_slot = cuda->live.place + (size_t)moe_layer * info->slots, .places = info->places, .slots = info->slots,
                  .hidden = info->hidden, .width = cuda->config.expert_intermediate},
         .max_rows = rows->n * info->experts_per_token,
     };
-    return run_experts(cuda, &a, cuda->grouped);
+    return gb_cuda_run_experts(cuda, &a);
 }
 
 int gb_cuda_combine(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer)
@@ -178,12 +166,12 @@ int gb_cuda_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
     gb_cuda *cuda = (gb_cuda *)ops;
     if (cuda->waits) return GB_OK;
     gb_k_experts_args a = {
-        .offsets = cuda->tables.dense_offsets,
+        .in = cuda->h, .offsets = cuda->tables.dense_offsets,
         .pool = {.memory = cuda->layers[layer].mlp, .places = 1, .slots = 1, .hidden = cuda->config.hidden,
                  .width = cuda->config.dense_intermediate},
         .max_rows = rows->n,
     };
-    GB_TRY(run_experts(cuda, &a, cuda->h));
+    GB_TRY(gb_cuda_run_experts(cuda, &a));
     gb_k_combine_args c = {.x = cuda->x, .out = cuda->expert_out, .n = rows->n, .K = 1, .hidden = cuda->config.hidden};
     return gb_k_combine(&c, cuda->compute);
 }

@@ -137,8 +137,6 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[shape<kRows>::kFrag
     }
 }
 
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
-
 template <bool kGated, uint32_t kRows>
 __device__ __forceinline__ void store_tile(const gb_k_experts_args &a, const tile &t, const problem &p,
                                            const float (&sums)[shape<kRows>::kFragments][shape<kRows>::kColumns][4])
@@ -157,7 +155,7 @@ __device__ __forceinline__ void store_tile(const gb_k_experts_args &a, const til
                 if (row >= t.rows) continue;
                 uint16_t *out = a.out + (size_t)(t.first_row + row) * p.outputs;
                 if (kGated) {
-                    if (output < p.outputs) out[output] = (uint16_t)gb_round_bf16(silu(sums[i][j][c]) * sums[i][j][2 + c]);
+                    if (output < p.outputs) out[output] = (uint16_t)gb_round_bf16(gb_silu(sums[i][j][c]) * sums[i][j][2 + c]);
                 } else {
                     if (output < p.outputs) out[output] = (uint16_t)gb_round_bf16(sums[i][j][c]);
                     if (output + 8 < p.outputs) out[output + 8] = (uint16_t)gb_round_bf16(sums[i][j][2 + c]);

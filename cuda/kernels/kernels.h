@@ -212,6 +212,14 @@ typedef struct gb_k_experts_args {
 int gb_k_experts_gate_up(const gb_k_experts_args *a, cudaStream_t stream);
 int gb_k_experts_down(const gb_k_experts_args *a, cudaStream_t stream);
 
+/* silu.cu: out[row] = silu(gate) * up, sums[row] = gate | up: what cuBLAS's products of gate and up need */
+typedef struct gb_k_silu_args {
+    uint16_t *out;                 /* [n][width] */
+    const float *sums;             /* [n][2 * width] */
+    uint32_t n, width;
+} gb_k_silu_args;
+int gb_k_silu(const gb_k_silu_args *a, cudaStream_t stream);
+
 /* combine.cu: x[row] += sum over k of weights[row][k] * out[grouped_of_route[row][k]], in the order of k */
 typedef struct gb_k_combine_args {
     float *x;                      /* [n][hidden] */

@@ -15,6 +15,8 @@ __device__ __forceinline__ uint32_t gb_round_bf16(float x)
     return (u + 0x7fffu + (u >> 16 & 1)) >> 16;
 }
 
+__device__ __forceinline__ float gb_silu(float x) { return x / (1.0f + expf(-x)); }
+
 __device__ __forceinline__ uint32_t gb_pack_bf16(float low, float high) { return gb_round_bf16(low) | gb_round_bf16(high) << 16; }
 
 /* Four float32 or eight bfloat16 as one access. */

@@ -1,4 +1,5 @@
 /* The grouped products of experts against float64, and rows against themselves in other company. */
+#include "cuda/host/context.h"
 #include "tests/cuda/device.h"
 
 #include <stdlib.h>
@@ -170,6 +171,107 @@ static void shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work(void)
     CHECK_EQ(gb_k_experts_down(&a, 0), GB_EINVAL);
 }
 
+/* --- cuBLAS --- */
+
+static void silu_of_products_agrees_with_float64(void)
+{
+    enum { N = 3, WIDTH = 1032 };
+    static float sums[N * 2 * WIDTH];
+    static uint16_t out[N * WIDTH];
+    gb_rng rng;
+    gb_rng_init(&rng, 8);
+    fill_f32(sums, N * 2 * WIDTH, 4, &rng);
+    gb_k_silu_args a = {.out = device_new(N * WIDTH, sizeof *out), .sums = DEVICE_COPY(sums), .n = N, .width = WIDTH};
+    CHECK_EQ(gb_k_silu(&a, 0), GB_OK);
+    device_read(out, a.out, N * WIDTH, sizeof *out);
+    for (uint32_t r = 0; r < N; r++)
+        for (uint32_t f = 0; f < WIDTH; f++) {
+            double gate = sums[r * 2 * WIDTH + f], want = gate / (1 + exp(-gate)) * sums[(r * 2 + 1) * WIDTH + f];
+            CHECK_NEAR(gb_bf16_to_f32(out[r * WIDTH + f]), want, 1e-6 + 0.004 * fabs(want));
+        }
+    a.n = 0;
+    CHECK_EQ(gb_k_silu(&a, 0), GB_OK);
+    a.width = 12;
+    CHECK_EQ(gb_k_silu(&a, 0), GB_EINVAL);
+    device_free_all();
+}
+
+static gb_cuda *context_for(const scene *s, const char *experts, int status)
+{
+    gb_cuda *cuda = calloc(1, sizeof *cuda);
+    cuda->config.expert_intermediate = s->width;
+    cuda->base.info.slots = s->slots;
+    cuda->processors = PROCESSORS;
+    cuda->capability = 90;
+    cuda->gated = device_new((size_t)s->rows * s->width, 2);
+    cuda->expert_out = device_new((size_t)s->rows * s->hidden, 2);
+    cuda->fault = fault_new();
+    CHECK_EQ(gb_cuda_experts_open(cuda, experts), status);
+    return cuda;
+}
+
+static void free_context(gb_cuda *cuda)
+{
+    device_free_all();
+    gb_cuda_experts_close(cuda);
+    gb_cuda_give_back(cuda);
+    free(cuda);
+}
+
+/* Through the host's choice, into s->gated and s->out. */
+static int run_chosen(scene *s, gb_cuda *cuda)
+{
+    s->args = (gb_k_experts_args){
+        .in = device_copy(s->in, (size_t)s->rows * s->hidden, 2), .offsets = device_copy(s->offsets, s->slots + 1, 4), .max_rows = s->rows,
+        .pool = {device_copy(s->weights, s->places * place_elements(s), 2), device_copy(s->place_of_slot, s->slots, 4), s->places, s->slots, s->hidden,
+                 s->width},
+    };
+    int status = gb_cuda_run_experts(cuda, &s->args);
+    s->args.fault = cuda->fault;
+    device_read(s->gated, cuda->gated, (size_t)s->rows * s->width, 2);
+    device_read(s->out, cuda->expert_out, (size_t)s->rows * s->hidden, 2);
+    return status;
+}
+
+/* The second group is more than one piece of gate and up. */
+static void every_family_agrees_with_float64(void)
+{
+    static const char *const families[] = {"mma", "cublas", "auto"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        scene s;
+        make_scene(&s, 16, 24, 4, (const uint32_t[]){3, 1030, 0, 1}, 9);
+        gb_cuda *cuda = context_for(&s, families[i], GB_OK);
+        CHECK_EQ(run_chosen(&s, cuda), GB_OK);
+        check_scene(&s);
+        free_context(cuda);
+        end_scene(&s);
+    }
+}
+
+static void cublas_ends_a_round_whose_slot_holds_no_expert(void)
+{
+    scene s;
+    make_scene(&s, 16, 16, 3, (const uint32_t[]){2, 0, 1}, 10);
+    gb_cuda *cuda = context_for(&s, "cublas", GB_OK);
+    CHECK(cuda->eager);
+    s.place_of_slot[1] = -1;
+    CHECK_EQ(run_chosen(&s, cuda), GB_OK);
+    s.place_of_slot[2] = -1;
+    CHECK_EQ(run_chosen(&s, cuda), GB_EINTERNAL);
+    CHECK_CONTAINS(gb_k_message(), "row 2 has a slot that holds no expert: 2");
+    free_context(cuda);
+    end_scene(&s);
+}
+
+static void a_family_that_does_not_exist_is_refused(void)
+{
+    scene s = {.slots = 1};
+    gb_cuda *cuda = context_for(&s, "magma", GB_EINVAL);
+    CHECK_CONTAINS(gb_k_message(), "there is no magma");
+    free_context(cuda);
+}
+
 TESTS(TEST(few_rows_a_slot_agree_with_float64), TEST(many_rows_a_slot_agree_with_float64), TEST(sizes_that_fill_no_tile_agree_with_float64),
       TEST(a_row_has_the_same_bits_in_any_company), TEST(a_slot_without_place_is_a_fault_only_when_rows_go_there),
-      TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work))
+      TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work), TEST(silu_of_products_agrees_with_float64),
+      TEST(every_family_agrees_with_float64), TEST(cublas_ends_a_round_whose_slot_holds_no_expert), TEST(a_family_that_does_not_exist_is_refused))

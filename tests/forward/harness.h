@@ -17,6 +17,7 @@ typedef struct harness_options {
     bool shared_ranks;    /* ranks without memory of their own */
     const gb_forward_tap *other_tap;    /* instead of the harness's own */
     bool graphs;                 /* let the backend run whole steps: a tap sees logits only */
+    const char *experts;         /* gb_backend_options.experts */
     bool tap;                    /* keep the activations of engine 0, work 0 */
 } harness_options;
 

@@ -75,7 +75,8 @@ void gb_bench_counting_round(gb_bench_counting *c, const gb_result *result)
 {
     double began = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
     for (int i = 0; i < REPEATS; i++) {
-        bool closed = gb_windows_add(&c->windows, &result->counts, 0, 0);
+        gb_windows_begin(&c->windows, 0);
+        bool closed = gb_windows_add(&c->windows, &result->counts, result->counts_pending, 0);
         gb_pressure_add(&c->pressure, result->rank_tokens);
         if (closed) gb_estimate_add(&c->estimate, &c->windows.closed.counts);
     }

@@ -46,7 +46,7 @@ static int fill_window(gb_place_session *s, const json_t *matrix, gb_error *err)
 {
     gb_window *w = &s->dump.window[0];
     w->id = number(matrix, "window_id");
-    w->rounds = (uint32_t)number(matrix, "rounds");
+    w->rounds = (uint32_t)number(matrix, "counted_rounds");
     w->from = (gb_time)(json_number_value(json_object_get(matrix, "t0_ms")) * 1e6);
     w->to = (gb_time)(json_number_value(json_object_get(matrix, "t1_ms")) * 1e6);
     return flatten_all(json_object_get(matrix, "A"), w->counts.counts, gb_matrix_cells(&w->counts)) ? GB_OK : server_shape(err);

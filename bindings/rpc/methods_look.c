@@ -297,14 +297,14 @@ typedef struct view {
     uint64_t id;
     bool running;
     gb_time from, to;
-    uint32_t rounds;
+    uint32_t rounds, counted;
 } view;
 
 static view view_of(const gb_server *server, bool running)
 {
     view v = {.running = running};
     v.counts = gb_server_window(server, running, &v.id, &v.from, &v.to);
-    v.rounds = gb_server_window_rounds(server, running);
+    v.rounds = gb_server_window_rounds(server, running, &v.counted);
     return v;
 }
 
@@ -338,6 +338,7 @@ static int pack_view(gb_pack *out, const view *v, const gb_planner *planner, uin
     gb_pack_key_uint(&map, "first_layer", first);
     gb_pack_key_uint(&map, "window_id", v->id);
     gb_pack_key_uint(&map, "rounds", v->rounds);
+    gb_pack_key_uint(&map, "counted_rounds", v->counted);
     gb_pack_key_bool(&map, "running", v->running);
     gb_pack_key_float(&map, "t0_ms", gb_to_ms(v->from));
     gb_pack_key_float(&map, "t1_ms", gb_to_ms(v->to));
@@ -395,7 +396,9 @@ static const gb_rpc_field expert_matrix_result[] = {
      .doc = "[layer] how much of the difference between engines lasts from window to window: 0 = noise, 1 = all of it"},
     {.name = "first_layer", .type = GB_RPC_INT, .doc = "MoE layer of the first row"},
     {.name = "window_id", .type = GB_RPC_INT, .doc = "grows by one with each window"},
-    {.name = "rounds", .type = GB_RPC_INT, .doc = "counted so far"},
+    {.name = "rounds", .type = GB_RPC_INT, .doc = "so far"},
+    {.name = "counted_rounds", .type = GB_RPC_INT,
+     .doc = "of them in A and B; a device may bring the counts of a running window only when it closes"},
     {.name = "running", .type = GB_RPC_BOOL, .doc = "whether it is still being counted"},
     {.name = "t0_ms", .type = GB_RPC_FLOAT, .doc = "its first round began, on the clock of ping"},
     {.name = "t1_ms", .type = GB_RPC_FLOAT, .doc = "its latest round ended"},

@@ -2,6 +2,11 @@
    batch). The serving core fills a gb_round, a driver carries it to an executor, the gb_result carries the answer back.
    A round and its result are handed over whole: nobody else reads or writes them while the executor has them.
 
+   Counts of experts may take their time. An executor can keep those of some rounds and bring them with the result of a later one; once
+   a round is counts_due its result has everything, so whoever adds up results from one such round to the next has the counts of all
+   rounds between, whether they came one by one or at once. A round that fails loses what was counted since counts were last due, kept
+   or brought: both sides begin anew.
+
    Prefill and decode are one thing here: positions start .. start + count - 1 of a sequence are computed, and if they
    reach the end of what is known, one token is sampled. */
 #ifndef GB_FLOW_ROUND_H
@@ -39,6 +44,7 @@ typedef struct gb_round {
     uint32_t n_engines;
     gb_batch *batches;           /* [n_engines] */
     const gb_placement *placement;
+    bool counts_due;             /* its result brings all counts that there are */
 } gb_round;
 
 typedef struct gb_sampled {
@@ -52,8 +58,9 @@ typedef struct gb_result {
     int status;                  /* 0, or why no engine has an answer (GB_EDOWN, ...) */
     gb_time elapsed;             /* as the executor's clock saw it */
     gb_sampled **sampled;        /* [n_engines][n_works of that batch] */
-    gb_matrix counts;            /* A of this round, counted on the dispatch path */
-    uint64_t *rank_tokens;       /* [ranks] expert tokens that arrived at each rank, counted there */
+    gb_matrix counts;            /* A, counted on the dispatch path: what has not been in a result yet */
+    bool counts_pending;         /* and not all of that, which may be none: the rest is still with the executor */
+    uint64_t *rank_tokens;       /* [ranks] expert tokens of this round that arrived at each rank, counted there */
 } gb_result;
 
 typedef struct gb_round_limits {

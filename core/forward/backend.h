@@ -13,7 +13,7 @@
 #include "core/model/config.h"
 #include "core/model/weights.h"
 
-enum { GB_BACKEND_ABI = 3 };    /* raised with every change to this file, ops.h and what they carry */
+enum { GB_BACKEND_ABI = 4 };    /* raised with every change to this file, ops.h and what they carry */
 
 enum { GB_BACKEND_TIMEOUT_MS = 30000 };
 

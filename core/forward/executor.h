@@ -35,10 +35,12 @@ typedef struct gb_executor_table {
 struct gb_executor {
     const gb_executor_table *table;
     gb_executor_info info;
+    uint64_t sent, arrived;           /* expert tokens since all counts were here; gb_executor_run's own */
 };
 
 /* Runs every batch of the round to its end and fills the result. Returns result->status: 0, or GB_EDOWN and the like when
-   the round could not be computed (then no sampled token is valid). Asserts the limits of info on the way in. */
+   the round could not be computed (then no sampled token is valid). Asserts the limits of info on the way in, and on the way out that
+   counts are there when due and that what was sent has arrived. */
 int gb_executor_run(gb_executor *executor, const gb_round *round, gb_result *result);
 
 /* Asks that a work of the running round be dropped; its rows stop at the next layer at the latest, its batch mates are

@@ -184,7 +184,7 @@ static int run_rows(forward *f)
     if (rc == GB_OK) rc = run_layers(f);
     if (rc == GB_OK && f->rows.n) rc = tap_logits(f);
     if (rc == GB_OK && f->rows.n) rc = run_sampling(f);
-    return rc == GB_OK ? gb_ops_finish(f->ops) : rc;
+    return rc;
 }
 
 /* --- the executor --- */
@@ -198,6 +198,8 @@ static int forward_run(gb_executor *executor, const gb_round *round, gb_result *
     clear_result(result, round, f->base.info.ranks);
     gather_rows(f);
     int rc = f->rows.n ? run_rows(f) : GB_OK;
+    if (rc == GB_OK) rc = gb_ops_finish(f->ops, round->counts_due ? &result->counts : NULL);
+    result->counts_pending = f->ops->info.keeps_counts && !round->counts_due;
     result->elapsed = gb_time_since(began, clock_now());
     return rc;
 }

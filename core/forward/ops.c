@@ -88,7 +88,11 @@ int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n)
     return ops->table->sample(ops, picks, n);
 }
 
-int gb_ops_finish(gb_ops *ops) { return ops->table->finish ? ops->table->finish(ops) : GB_OK; }
+int gb_ops_finish(gb_ops *ops, gb_matrix *due)
+{
+    GB_ASSERT(ops->table->finish || !ops->info.keeps_counts);
+    return ops->table->finish ? ops->table->finish(ops, due) : GB_OK;
+}
 
 static bool is_place(const gb_ops *ops, int32_t place) { return place >= 0 && (uint32_t)place < ops->info.places; }
 

@@ -37,6 +37,7 @@ typedef struct gb_ops_info {
     uint64_t weight_bytes, kv_bytes;  /* resident */
     uint64_t expert_bytes;            /* of one place */
     uint32_t threads;
+    bool keeps_counts;                /* until gb_ops_finish asks for them */
 } gb_ops_info;
 
 /* Consecutive positions of one sequence in consecutive rows: what is left of one work. */
@@ -81,7 +82,7 @@ typedef struct gb_ops_table {
     int (*combine)(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
     int (*head)(gb_ops *ops, const uint32_t *rows, uint32_t n);
     int (*sample)(gb_ops *ops, const gb_pick *picks, uint32_t n);
-    int (*finish)(gb_ops *ops);    /* optional */
+    int (*finish)(gb_ops *ops, gb_matrix *due);    /* optional where counts are not kept */
     int (*copy_expert)(gb_ops *ops, const gb_copy *copy);
     uint64_t (*checksum)(gb_ops *ops, uint32_t moe_layer, uint32_t place);
     int (*read)(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out);
@@ -110,8 +111,8 @@ int gb_ops_mlp(gb_ops *ops, const gb_row_set *rows, uint32_t layer);
 
 /* routes = top K of softmax(router h), all in float32; the lower expert goes first among equals. */
 int gb_ops_router(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer);
-/* Groups the routed rows by the slot that placement names for (source, expert, token); adds every sent token to counts and every
-   received one to rank_tokens[ranks], there when the round is finished. */
+/* Groups the routed rows by the slot that placement names for (source, expert, token); adds every sent token to counts, unless the backend
+   keeps them, and every received one to rank_tokens[ranks], there when the round is finished. */
 int gb_ops_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, const gb_placement *placement, gb_matrix *counts,
                     uint64_t *rank_tokens);
 /* Each slot's expert over its group: down(silu(gate h) * up h). */
@@ -124,8 +125,9 @@ int gb_ops_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 /* Draws a token from each row of logits, which is used up. A row whose logits are no numbers gives token -1. */
 int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
 
-/* Ends a round: waits for what it left to a device, counts too, and says whether the device had a fault. */
-int gb_ops_finish(gb_ops *ops);
+/* Ends a round: waits for what it left to a device and says whether the device had a fault. due, or NULL: where kept counts go, of all
+   rounds since they last went. A round that did not end, or not well, takes kept counts with it. */
+int gb_ops_finish(gb_ops *ops, gb_matrix *due);
 
 /* Some bytes of the expert in one place go to another place of the layer. No round may be reading the place that is written. */
 int gb_ops_copy_expert(gb_ops *ops, const gb_copy *copy);

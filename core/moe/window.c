@@ -12,21 +12,37 @@ int gb_windows_init(gb_windows *w, gb_arena *arena, uint32_t layers, uint32_t so
     return rc ? rc : gb_matrix_init(&w->closed.counts, arena, layers, sources, experts);
 }
 
-static void close_window(gb_windows *w)
+static void open_window(gb_windows *w, uint64_t id, gb_matrix counts)
 {
-    gb_window full = w->running;
-    w->running = (gb_window){.id = full.id + 1, .counts = w->closed.counts};
-    w->closed = full;
+    w->running = (gb_window){.id = id, .counts = counts};
     gb_matrix_clear(&w->running.counts);
 }
 
-bool gb_windows_add(gb_windows *w, const gb_matrix *counts, gb_time started, gb_time now)
+static void close_window(gb_windows *w)
+{
+    gb_matrix next = w->closed.counts;
+    w->closed = w->running;
+    open_window(w, w->closed.id + 1, next);
+}
+
+bool gb_windows_begin(gb_windows *w, gb_time now)
+{
+    gb_time from = w->running.rounds ? w->running.from : now;
+    w->round_from = now;
+    w->round_is_last = w->running.rounds + 1 >= w->rounds_per_window || gb_time_since(from, now) >= w->longest;
+    return w->round_is_last;
+}
+
+bool gb_windows_add(gb_windows *w, const gb_matrix *counts, bool pending, gb_time now)
 {
     gb_window *running = &w->running;
-    if (running->rounds == 0) running->from = started;
+    GB_ASSERT(!(pending && w->round_is_last));
+    if (running->rounds++ == 0) running->from = w->round_from;
     running->to = now;
     gb_matrix_add(&running->counts, counts);
-    if (++running->rounds < w->rounds_per_window && gb_time_since(running->from, now) < w->longest) return false;
-    close_window(w);
-    return true;
+    if (!pending) running->counted = running->rounds;
+    if (w->round_is_last) close_window(w);
+    return w->round_is_last;
 }
+
+void gb_windows_fail(gb_windows *w) { open_window(w, w->running.id, w->running.counts); }

@@ -20,7 +20,12 @@ const gb_matrix *gb_server_window(const gb_server *s, bool running, uint64_t *wi
     return &window->counts;
 }
 
-uint32_t gb_server_window_rounds(const gb_server *s, bool running) { return (running ? &s->windows.running : &s->windows.closed)->rounds; }
+uint32_t gb_server_window_rounds(const gb_server *s, bool running, uint32_t *counted)
+{
+    const gb_window *window = running ? &s->windows.running : &s->windows.closed;
+    *counted = window->counted;
+    return window->rounds;
+}
 
 const gb_planner *gb_server_planner(const gb_server *s) { return s->options.moe_layers ? &s->planner : NULL; }
 

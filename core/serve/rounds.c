@@ -36,6 +36,7 @@ bool gb_server_poll_round(gb_server *s, gb_round *round, gb_time now)
     round->seq = ++s->round_seq;
     round->n_engines = s->options.engines;
     round->placement = &s->placement;
+    round->counts_due = gb_windows_begin(&s->windows, now);
     s->in_flight = true;
     s->round_started = now;
     return true;
@@ -138,10 +139,11 @@ void gb_server_round_done(gb_server *s, const gb_result *result, gb_time now)
     s->drop_ring = (gb_ring){.capacity = s->drop_ring.capacity};
     s->rounds++;
     if (result->status == GB_OK) {
-        bool closed = gb_windows_add(&s->windows, &result->counts, s->round_started, now);
+        bool closed = gb_windows_add(&s->windows, &result->counts, result->counts_pending, now);
         if (closed && s->options.moe_layers) gb_planner_observe(&s->planner, &s->windows.closed);
         gb_pressure_add(&s->pressure, result->rank_tokens);
     } else {
+        gb_windows_fail(&s->windows);
         gb_log(GB_LOG_ERROR, "round %llu failed: %s", (unsigned long long)result->seq, gb_status_message(result->status));
     }
     for (uint32_t e = 0; e < s->options.engines; e++) settle_engine(s, &s->engines[e], result, now);

@@ -42,7 +42,7 @@ typedef struct gb_server_options {
     uint32_t max_preemptions;            /* then pinned; 8 */
     uint32_t max_bypass;                 /* how often a blocked head may be bypassed; 16 */
     uint32_t window_rounds;              /* rounds in a profiling window; 64 */
-    gb_time window_longest;              /* ... which ends earlier when so much time has gone by; GB_NEVER */
+    gb_time window_longest;              /* ... which ends earlier, with the next round, when it has lasted so long; GB_NEVER */
     uint32_t spare_slots;                /* of each rank and layer, for copies of experts; 0 */
     gb_planner_options placement;        /* rearrangements; never */
     bool prefix_caching;                 /* requests that begin alike share full KV blocks; true */
@@ -161,10 +161,10 @@ typedef struct gb_server_stats {
 
 const gb_tables       *gb_server_tables(const gb_server *server);      /* fixed address for the server's life */
 const gb_placement    *gb_server_placement(const gb_server *server);
-/* Counts of the running window or of the latest closed one (window_id 0: none yet), with its bounds: first round handed out,
-   last round back. */
+/* Counts of the running window, as far as they are here (counted of its rounds), or of the latest closed one (window_id 0: none yet), with
+   its bounds: first round handed out, last round back. */
 const gb_matrix       *gb_server_window(const gb_server *server, bool running, uint64_t *window_id, gb_time *from, gb_time *to);
-uint32_t               gb_server_window_rounds(const gb_server *server, bool running);
+uint32_t               gb_server_window_rounds(const gb_server *server, bool running, uint32_t *counted);
 /* Estimates from all windows, and what was decided on them; NULL for a model without experts. */
 const gb_planner      *gb_server_planner(const gb_server *server);
 void                   gb_server_stats_get(const gb_server *server, gb_server_stats *stats);

@@ -190,7 +190,7 @@ int  gb_cuda_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 int  gb_cuda_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
 int  gb_cuda_copy_expert(gb_ops *ops, const gb_copy *copy);
 uint64_t gb_cuda_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place);
-int  gb_cuda_finish(gb_ops *ops);
+int  gb_cuda_finish(gb_ops *ops, gb_matrix *due);
 int  gb_cuda_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out);
 
 /* cancel.c */

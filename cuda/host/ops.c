@@ -50,9 +50,10 @@ static void add_counts(gb_cuda *cuda)
     for (uint32_t r = 0; r < cuda->base.info.limits.ranks; r++) cuda->rank_tokens[r] += cuda->pinned_received[r];
 }
 
-int gb_cuda_finish(gb_ops *ops)
+int gb_cuda_finish(gb_ops *ops, gb_matrix *due)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
+    (void)due;    /* counts leave with every round */
     const gb_ops_info *info = &cuda->base.info;
     size_t sent = (size_t)info->moe_layers * info->limits.engines * info->experts * sizeof *cuda->sent;
     GB_TRY(gb_cuda_start(cuda));
@@ -64,6 +65,7 @@ int gb_cuda_finish(gb_ops *ops)
     }
     GB_CUDA(cudaStreamSynchronize(cuda->compute));
     if (cuda->counts) add_counts(cuda);
+    cuda->counts = NULL;
     return check_fault(cuda->pinned_fault);
 }
 

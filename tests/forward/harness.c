@@ -99,6 +99,7 @@ void harness_open(harness *h, const harness_options *options)
     gb_round_limits limits = {.engines = info->engines, .ranks = info->ranks, .max_works = info->max_works, .max_tokens = info->max_tokens,
                               .moe_layers = c->moe_layers, .experts = c->experts};
     must(gb_round_init(&h->round, &h->arena, &limits) == GB_OK && gb_result_init(&h->result, &h->arena, &limits) == GB_OK, "round", NULL);
+    h->round.counts_due = true;
     int placed = gb_placement_init(&h->placement, &h->arena, c->moe_layers, info->engines, c->experts, info->ranks, options->spare_slots, &err);
     must(placed == GB_OK, "placement", &err);
     h->round.placement = &h->placement;

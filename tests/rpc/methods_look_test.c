@@ -151,6 +151,7 @@ static void expert_matrix_takes_the_closed_window_once_there_is_one(void)
     CHECK(json_is_false(json_object_get(r, "running")));
     CHECK_EQ(json_int(r, "window_id"), 1);
     CHECK_EQ(json_int(r, "rounds"), 64);
+    CHECK_EQ(json_int(r, "counted_rounds"), 64);
     CHECK_EQ(json_array_size(json_object_get(r, "persistence")), FIXTURE_LAYERS);
     CHECK_NEAR(json_real_value(json_array_get(json_object_get(r, "variation"), 0)), 1, 1e-9);    /* the script gives each engine its own expert */
     CHECK_NEAR(json_real_value(json_object_get(r, "t1_ms")) - json_real_value(json_object_get(r, "t0_ms")), 64, 1e-6);

@@ -78,7 +78,9 @@ void fake_init(fake *f, const gb_server_options *o)
     f->cells = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->engines * o->blocks_per_engine * GB_BLOCK_TOKENS);
     f->users = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->engines * o->blocks_per_engine);
     f->b = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->moe_layers * o->experts);
-    GB_ASSERT(f->cells && f->users && f->b);
+    f->b_since = GB_ARENA_NEW(&f->arena, uint64_t, (size_t)o->moe_layers * o->experts);
+    GB_ASSERT(f->cells && f->users && f->b && f->b_since);
+    GB_ASSERT(gb_matrix_init(&f->kept, &f->arena, o->moe_layers, o->engines, o->experts) == GB_OK);
     load_experts(f);
 }
 
@@ -119,7 +121,7 @@ static uint64_t *cell(fake *f, uint32_t engine, const gb_work *work, uint32_t po
 
 static void route(fake *f, uint32_t engine, uint64_t hash)
 {
-    gb_matrix *a = &f->result.counts;
+    gb_matrix *a = &f->kept;
     for (uint32_t l = 0; l < a->layers; l++)
         for (uint32_t k = 0; k < EXPERTS_PER_TOKEN; k++) {
             uint32_t e = (uint32_t)((gb_mix64(hash + l) + k) % a->experts);
@@ -128,6 +130,7 @@ static void route(fake *f, uint32_t engine, uint64_t hash)
             gb_matrix_row(a, l, engine)[e]++;
             f->result.rank_tokens[gb_placement_rank_of_slot(f->round.placement, slot)]++;
             f->b[(size_t)l * a->experts + e]++;
+            f->b_since[(size_t)l * a->experts + e]++;
         }
 }
 
@@ -185,6 +188,25 @@ void fake_drop(fake *f, uint32_t engine, uint32_t work)
     f->round.batches[engine].works[work].n_tokens = 0;    /* the mark: no real work is empty */
 }
 
+static void bring_counts(fake *f)
+{
+    f->result.counts_pending = f->keeps_counts && !f->round.counts_due;
+    if (f->result.counts_pending) return;
+    gb_matrix_add(&f->result.counts, &f->kept);
+    gb_matrix_clear(&f->kept);
+    if (f->round.counts_due) memset(f->b_since, 0, (size_t)f->options.moe_layers * f->options.experts * sizeof *f->b_since);
+}
+
+/* With a round that failed. */
+static void lose_counts(fake *f)
+{
+    gb_matrix_clear(&f->kept);
+    for (uint32_t i = 0; i < f->options.moe_layers * f->options.experts; i++) {
+        f->b[i] -= f->b_since[i];
+        f->b_since[i] = 0;
+    }
+}
+
 void fake_run(fake *f, int status)
 {
     gb_result *result = &f->result;
@@ -202,6 +224,8 @@ void fake_run(fake *f, int status)
             else result->sampled[e][w] = (gb_sampled){.token = -1, .cancelled = true};
         }
     }
+    if (status == GB_OK) bring_counts(f);
+    else lose_counts(f);
 }
 
 bool fake_round(fake *f, gb_server *server, gb_time start, gb_time end)

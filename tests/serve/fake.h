@@ -1,8 +1,8 @@
 /* A fake executor for tests of the serving core. A token is a hash of everything before it, carried through a fake KV cache:
    computing position p reads what was written at p - 1, so a lost, shared or reordered block gives other tokens than the same
    request alone (fake_token). What a work leaves out (its start > 0) must be there to the last position, and no block it writes may
-   belong to another work. Experts are chosen by the same hash and counted on the way, as a real dispatch does; the bytes at the place
-   that the placement names must be those of the expert. */
+   belong to another work. Experts are chosen by the same hash and counted on the way, as a real dispatch does, and the counts come at once
+   or, kept, when they are due; the bytes at the place that the placement names must be those of the expert. */
 #ifndef GB_TESTS_SERVE_FAKE_H
 #define GB_TESTS_SERVE_FAKE_H
 
@@ -20,7 +20,10 @@ typedef struct fake {
     uint64_t *users;         /* [engines][blocks] 2 * round seq, + 1 when the block is written in that round */
     uint32_t places;         /* of one layer */
     unsigned char *experts;  /* [moe_layers][places][FAKE_EXPERT_BYTES] the weights, each expert's own */
-    uint64_t *b;             /* [moe_layers][experts] counted by the fake, of all rounds that succeeded */
+    bool keeps_counts;       /* until they are due */
+    gb_matrix kept;
+    uint64_t *b;             /* [moe_layers][experts] counted by the fake, but for what failed rounds took with them */
+    uint64_t *b_since;       /* the part since counts were last due */
     uint64_t computed;       /* positions of all rounds that succeeded */
 } fake;
 

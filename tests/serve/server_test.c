@@ -480,9 +480,6 @@ static void a_failed_round_fails_its_requests_and_the_server_lives_on(void)
     CHECK_EQ(s.end.status, GB_EIO);
     while (step());
     CHECK_EQ(drain_events(waits).end.kind, GB_EVENT_DONE);
-    uint64_t id;
-    gb_time from, to;
-    gb_server_window(server, true, &id, &from, &to);
     (void)b;
     stop();
 }
@@ -659,6 +656,59 @@ static void windows_hold_the_counts_of_their_rounds(void)
     gb_server_window(server, true, &id, &from, &to);
     CHECK_EQ(id, 2);
     CHECK_EQ(from, gb_ms(41));
+    stop();
+}
+
+static void a_failed_round_loses_the_counts_of_its_window_and_no_other(void)
+{
+    uint64_t id, b[16];
+    gb_time from, to;
+    uint32_t counted;
+    start_with(2, 64, 8);                              /* 4 rounds a window */
+    submit(30, 10);
+    for (int i = 0; i < 6; i++) step();
+    CHECK(gb_server_poll_round(server, &f.round, now()));
+    fake_run(&f, GB_EIO);
+    gb_server_round_done(server, &f.result, now());
+    const gb_matrix *a = gb_server_window(server, true, &id, &from, &to);
+    CHECK_EQ(id, 2);
+    CHECK_EQ(gb_server_window_rounds(server, true, &counted), 0);
+    for (size_t i = 0; i < gb_matrix_cells(a); i++) CHECK_EQ(a->counts[i], 0);
+    submit(20, 6);
+    for (int i = 0; i < 4; i++) step();
+    CHECK_EQ(gb_server_window_rounds(server, false, &counted), 4);
+    gb_matrix_sum_sources(gb_server_window(server, false, &id, &from, &to), b);
+    CHECK_EQ(id, 2);
+    uint64_t sum = 0;
+    for (int i = 0; i < 16; i++) sum += b[i];
+    CHECK_EQ(sum, (20 + 3) * 2 * 2);                   /* positions of 4 rounds, 2 layers, 2 experts each */
+    stop();
+}
+
+static void counts_are_due_with_the_round_that_closes_a_window(void)
+{
+    uint64_t id;
+    gb_time from, to;
+    uint32_t counted;
+    gb_server_options o;
+    fake_options(&o);
+    o.window_rounds = 100;
+    o.window_longest = gb_ms(25);
+    start(&o);
+    f.keeps_counts = true;
+    submit(30, 20);
+    for (int i = 0; i < 12; i++) {
+        CHECK(gb_server_poll_round(server, &f.round, now()));
+        CHECK_EQ(f.round.counts_due, i % 4 == 3);      /* rounds of 10 ms: the fourth begins when 30 ms are over */
+        fake_run(&f, GB_OK);
+        clock_ms += 10;
+        gb_server_round_done(server, &f.result, now());
+    }
+    gb_server_window(server, false, &id, &from, &to);
+    CHECK_EQ(id, 3);
+    step();
+    CHECK_EQ(gb_server_window_rounds(server, true, &counted), 1);
+    CHECK_EQ(counted, 0);
     stop();
 }
 
@@ -1135,6 +1185,7 @@ TESTS(TEST(a_prompt_seen_before_is_not_computed_again_and_gives_the_same_tokens)
       TEST(everybody_finishes_in_a_cache_far_too_small_for_all),
       TEST(seeds_of_the_server_differ_between_requests_and_repeat_with_the_server),
       TEST(windows_hold_the_counts_of_their_rounds),
+      TEST(a_failed_round_loses_the_counts_of_its_window_and_no_other), TEST(counts_are_due_with_the_round_that_closes_a_window),
       TEST(the_pressure_of_an_engine_follows_the_tokens_on_its_ranks),
       TEST(traces_get_old_only_while_something_is_in_flight),
       TEST(a_request_is_listed_in_the_state_it_is_in),

@@ -91,7 +91,8 @@ int gb_lua_host_open_store(gb_lua_host *host, const char *dir, gb_error *err);
 
 /* Lets decide again what decided when the store was used last, in place of what the options chose, with the params that were set; what
    stood by stands by. Hooks that nobody changed at run time are left alone. What cannot be restored is told, and left to the options.
-   The latest scripts that were put are there again too, without a VM. Once, after the options are applied. */
+   The latest scripts that were put are there again too, without a VM. The generation goes on from where the store's last user was, or
+   higher. Once, after the options are applied. */
 void gb_lua_host_restore(gb_lua_host *host);
 
 typedef struct gb_lua_store_info {

@@ -222,6 +222,7 @@ void gb_lua_host_restore(gb_lua_host *host)
     if (any) gb_log(GB_LOG_INFO, "policy store %s restores what decided last, whatever the options say:", gb_lua_store_dir(host->store));
     gb_lua_host_tell_moved(host, GB_LUA_EVENT_ACTIVATE, restored, NULL);
     gb_lua_host_retire(host);
+    host->generation += gb_lua_store_records(host->store);    /* each change left one at least, so no earlier run was further */
 }
 
 int gb_lua_host_open_store(gb_lua_host *host, const char *dir, gb_error *err)

@@ -191,6 +191,28 @@ static void a_rollback_is_possible_after_a_restart_and_is_restored_itself(void)
     remove_directory();
 }
 
+/* Who looked before a restart must not undo what others did since. */
+static void a_generation_from_before_a_restart_never_comes_again(void)
+{
+    new_directory();
+    start("gimbal");
+    for (int run = 0; run < 3; run++) {
+        uint32_t version = put(POLICY("mine", SELECTS));
+        activate(version, NULL);
+        activate(0, NULL);
+        activate(version, NULL);
+        uint64_t before = gb_lua_host_generation(host);
+        restart("gimbal");
+        CHECK(gb_lua_host_generation(host) >= before);
+        activate(0, NULL);
+        CHECK(gb_lua_host_generation(host) > before);
+        gb_lua_change late = {.who = "late", .expected_generation = &before};
+        CHECK_EQ(gb_lua_host_switch(host, version, &late, &err), GB_EVERSION);
+    }
+    stop();
+    remove_directory();
+}
+
 static void a_shipped_policy_that_was_activated_is_the_shipped_one_again(void)
 {
     gb_lua_info info;
@@ -363,6 +385,7 @@ static void a_change_that_cannot_be_recorded_is_done_with_a_warning_and_a_load_i
 
 TESTS(TEST(what_decided_decides_again_with_the_params_that_were_set), TEST(hooks_that_nobody_changed_follow_the_options),
       TEST(the_red_button_stays_pressed), TEST(a_rollback_is_possible_after_a_restart_and_is_restored_itself),
+      TEST(a_generation_from_before_a_restart_never_comes_again),
       TEST(a_shipped_policy_that_was_activated_is_the_shipped_one_again), TEST(scripts_that_were_put_are_there_again_up_to_a_number),
       TEST(two_loads_of_one_text_keep_their_own_params), TEST(a_quarantined_script_is_not_restored_and_stays_quarantined),
       TEST(force_lifts_a_quarantine_for_good), TEST(an_option_that_names_a_quarantined_script_gets_the_built_in),

@@ -14,14 +14,6 @@ enum {
     POSITIONS_MIN = 2,                /* a prompt and a token to generate */
 };
 
-static const struct {
-    const char *name;
-    uint32_t bytes;
-} DTYPES[] = {[GB_BF16] = {"bfloat16", 2}, [GB_F16] = {"float16", 2}, [GB_F32] = {"float32", 4}};
-
-const char *gb_dtype_name(gb_dtype dtype) { return DTYPES[dtype].name; }
-uint32_t gb_dtype_bytes(gb_dtype dtype) { return DTYPES[dtype].bytes; }
-
 /* Fields of relatives that would change the arithmetic, with the one value (as JSON, numbers as reals) that leaves it
    alone. NULL: any value is refused. */
 static const struct {
@@ -182,9 +174,9 @@ static void parse_dtype(gb_model_config *c, gb_fields *f)
     const char *old = gb_fields_string(f, "torch_dtype", NULL), *name = gb_fields_string(f, "dtype", old ? old : "float32");
     if (old && strcmp(old, name) != 0)
         gb_fields_fail(f, GB_EFORMAT, "torch_dtype \"%s\" and dtype \"%s\" differ", gb_json_quote(old).text, gb_json_quote(name).text);
-    for (size_t i = 0; i < sizeof DTYPES / sizeof *DTYPES; i++)
-        if (!strcmp(name, DTYPES[i].name)) {
-            c->dtype = (gb_dtype)i;
+    for (int dtype = GB_BF16; dtype <= GB_F32; dtype++)
+        if (!strcmp(name, gb_dtype_name((gb_dtype)dtype))) {
+            c->dtype = (gb_dtype)dtype;
             return;
         }
     gb_fields_fail(f, GB_EUNSUPPORTED, "dtype is \"%s\"; supported are bfloat16, float16 and float32", gb_json_quote(name).text);
@@ -286,17 +278,3 @@ int gb_generation_config_load(gb_generation_config *generation, const char *dir,
     free(text);
     return status;
 }
-
-/* Parameters of all layers when `experts` of each routed layer count. */
-static uint64_t count_parameters(const gb_model_config *c, uint64_t experts)
-{
-    uint64_t hidden = c->hidden, q = (uint64_t)c->heads * c->head_dim, kv = (uint64_t)c->kv_heads * c->head_dim;
-    uint64_t attention = 2 * hidden * (q + kv) + 2 * c->head_dim + (c->attention_bias ? q + 2 * kv + hidden : 0);
-    uint64_t moe = hidden * c->experts + experts * 3 * hidden * c->expert_intermediate;
-    uint64_t dense = 3 * hidden * c->dense_intermediate;
-    uint64_t embeddings = (c->tied_embeddings ? 1 : 2) * hidden * c->vocab;
-    return embeddings + hidden + c->layers * (attention + 2 * hidden) + c->moe_layers * moe + (c->layers - c->moe_layers) * dense;
-}
-
-uint64_t gb_model_config_parameters(const gb_model_config *config) { return count_parameters(config, config->experts); }
-uint64_t gb_model_config_active_parameters(const gb_model_config *config) { return count_parameters(config, config->experts_per_token); }

@@ -4,9 +4,6 @@
 #include <string.h>
 
 static const double THETA_DEFAULT = 10000.0, THETA_MIN = 1.0001, THETA_MAX = 1e12, FACTOR_MAX = 1e6;
-static const double PI = 3.14159265358979323846;
-
-/* ---- reading ---- */
 
 static const struct {
     const char *name;
@@ -100,54 +97,4 @@ void gb_rope_parse(gb_rope *rope, gb_fields *config, uint32_t max_positions)
     gb_fields block = {.object = scaling ? scaling : parameters, .where = where, .err = config->err};
     parse_block(rope, &block, max_positions, original);
     config->status = block.status;
-}
-
-/* ---- frequencies ---- */
-
-/* The dimension whose wave turns `rotations` times over the original context. */
-static double yarn_dimension(const gb_rope *rope, double dims, double rotations)
-{
-    return dims * log(rope->original_max_positions / (rotations * 2 * PI)) / (2 * log(rope->theta));
-}
-
-/* Low dimensions keep their frequency, high ones are stretched by factor, with a linear ramp between. */
-static void scale_yarn(const gb_rope *rope, double *inv_freq, uint32_t half)
-{
-    double dims = 2.0 * half;
-    double low = yarn_dimension(rope, dims, rope->beta_fast), high = yarn_dimension(rope, dims, rope->beta_slow);
-    if (rope->truncate) {
-        low = floor(low);
-        high = ceil(high);
-    }
-    low = fmax(low, 0);
-    high = fmin(high, dims - 1);
-    if (low == high) high += 0.001;
-    for (uint32_t i = 0; i < half; i++) {
-        double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
-        inv_freq[i] = inv_freq[i] / rope->factor * ramp + inv_freq[i] * (1 - ramp);
-    }
-}
-
-/* Short waves keep their frequency, long ones are stretched by factor, the middle is blended. */
-static void scale_llama3(const gb_rope *rope, double *inv_freq, uint32_t half)
-{
-    double original = rope->original_max_positions, low = rope->low_freq_factor, high = rope->high_freq_factor;
-    for (uint32_t i = 0; i < half; i++) {
-        double wave = 2 * PI / inv_freq[i];
-        if (wave < original / high) continue;
-        double keep = wave > original / low ? 0 : (original / wave - low) / (high - low);
-        inv_freq[i] = (1 - keep) * inv_freq[i] / rope->factor + keep * inv_freq[i];
-    }
-}
-
-void gb_rope_frequencies(const gb_model_config *config, double *inv_freq, double *attention_factor)
-{
-    const gb_rope *rope = &config->rope;
-    uint32_t half = config->head_dim / 2;
-    for (uint32_t i = 0; i < half; i++) inv_freq[i] = pow(rope->theta, -2.0 * i / config->head_dim);
-    if (rope->kind == GB_ROPE_LINEAR)
-        for (uint32_t i = 0; i < half; i++) inv_freq[i] /= rope->factor;
-    if (rope->kind == GB_ROPE_YARN) scale_yarn(rope, inv_freq, half);
-    if (rope->kind == GB_ROPE_LLAMA3) scale_llama3(rope, inv_freq, half);
-    *attention_factor = rope->attention_factor;
 }

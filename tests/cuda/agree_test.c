@@ -468,7 +468,7 @@ static void models_that_do_not_fit_are_refused_with_a_remedy(void)
 static void another_abi_is_refused(void)
 {
     CHECK(gimbal_backend_open(GB_BACKEND_ABI + 1) == NULL);
-    CHECK_STR(device()->name, "cuemu");
+    CHECK_STR(device()->name, GB_CUDA_NAME);
 }
 
 TESTS(TEST(logits_of_the_bundled_model_agree_with_the_cpu), TEST(logits_of_every_kind_of_checkpoint_agree_with_the_cpu),

@@ -34,7 +34,7 @@ static void shuffle(int32_t *v, uint32_t n, gb_rng *rng)
 static void make_scene(scene *s, uint32_t dim, uint32_t group, uint32_t window, const uint32_t *lengths, const uint32_t *counts)
 {
     gb_rng rng;
-    gb_rng_init(&rng, dim + window);
+    fresh_rng(&rng, dim + window);
     *s = (scene){.dim = dim, .group = group, .window = window};
     shuffle(s->blocks, MAX_BLOCKS, &rng);
     s->kv_elements = (size_t)MAX_BLOCKS * 2 * KV_HEADS * GB_K_BLOCK_TOKENS * dim;

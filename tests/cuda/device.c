@@ -51,6 +51,26 @@ void device_free_all(void)
     }
 }
 
+/* 0 = as in the tests. */
+static uint64_t seed_of_environment(void)
+{
+    static uint64_t seed;
+    static bool known;
+    const char *text = getenv("GB_SEED");
+    if (!known && text) {
+        seed = strtoull(text, NULL, 0);
+        printf("seed %" PRIu64 "\n", seed);
+    }
+    known = true;
+    return seed;
+}
+
+void fresh_rng(gb_rng *rng, uint64_t number)
+{
+    uint64_t seed = seed_of_environment();
+    gb_rng_init(rng, seed ? gb_mix64(seed + gb_mix64(number)) : number);
+}
+
 void fill_f32(float *out, size_t n, float scale, gb_rng *rng)
 {
     for (size_t i = 0; i < n; i++) out[i] = (float)(2 * gb_rng_uniform(rng) - 1) * scale;

@@ -20,6 +20,9 @@ void device_free_all(void);    /* at the end of each test; a kernel that wrote b
 
 #define DEVICE_COPY(array) device_copy((array), sizeof(array) / sizeof *(array), sizeof *(array))
 
+/* gb_rng_init with number; where the environment has GB_SEED=N, other values for each N, and the program says which N. */
+void fresh_rng(gb_rng *rng, uint64_t number);
+
 /* Values for tests, from -scale to scale. */
 void fill_f32(float *out, size_t n, float scale, gb_rng *rng);
 void fill_bf16(uint16_t *out, size_t n, float scale, gb_rng *rng);

@@ -40,7 +40,7 @@ static void add_copies(gb_placement *p, gb_rng *rng)
 static void make_scene(scene *s, uint32_t n, uint32_t K, uint32_t sources, uint32_t experts, uint32_t ranks, uint64_t seed)
 {
     gb_rng rng;
-    gb_rng_init(&rng, seed);
+    fresh_rng(&rng, seed);
     *s = (scene){.n = n, .K = K};
     gb_arena_init(&s->arena);
     CHECK_EQ(gb_placement_init(&s->placement, &s->arena, 1, sources, experts, ranks, 1, NULL), GB_OK);
@@ -207,7 +207,7 @@ static void permutation_and_combination_are_inverse_and_sums_keep_the_order_of_r
     float *x = GB_ARENA_NEW(&s.arena, float, s.n * HIDDEN), *got = GB_ARENA_NEW(&s.arena, float, s.n * HIDDEN);
     float *weights = GB_ARENA_NEW(&s.arena, float, s.n * s.K);
     gb_rng rng;
-    gb_rng_init(&rng, 8);
+    fresh_rng(&rng, 8);
     fill_bf16(h, s.n * HIDDEN, 1, &rng);
     fill_f32(x, s.n * HIDDEN, 1, &rng);
     fill_f32(weights, s.n * s.K, 1, &rng);

@@ -19,7 +19,7 @@ static size_t place_elements(const scene *s) { return (size_t)3 * s->width * s->
 static void make_scene(scene *s, uint32_t hidden, uint32_t width, uint32_t slots, const uint32_t *counts, uint64_t seed)
 {
     gb_rng rng;
-    gb_rng_init(&rng, seed);
+    fresh_rng(&rng, seed);
     *s = (scene){.hidden = hidden, .width = width, .slots = slots, .places = slots + 1};
     for (uint32_t i = 0; i < slots; i++) {
         s->place_of_slot[i] = (int32_t)((i + 1) % s->places);
@@ -126,7 +126,7 @@ static void a_row_has_the_same_bits_in_any_company(void)
         scene s;
         gb_rng rng;
         make_scene(&s, 128, 64, 2, companies[i], 5);
-        gb_rng_init(&rng, 6);
+        fresh_rng(&rng, 6);
         uint32_t row = companies[i][0] - 1;
         fill_bf16(s.in + row * s.hidden, s.hidden, 1, &rng);
         run(&s);
@@ -179,7 +179,7 @@ static void silu_of_products_agrees_with_float64(void)
     static float sums[N * 2 * WIDTH];
     static uint16_t out[N * WIDTH];
     gb_rng rng;
-    gb_rng_init(&rng, 8);
+    fresh_rng(&rng, 8);
     fill_f32(sums, N * 2 * WIDTH, 4, &rng);
     gb_k_silu_args a = {.out = device_new(N * WIDTH, sizeof *out), .sums = DEVICE_COPY(sums), .n = N, .width = WIDTH};
     CHECK_EQ(gb_k_silu(&a, 0), GB_OK);

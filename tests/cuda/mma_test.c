@@ -8,7 +8,7 @@ static void a_warp_multiplies_a_tile(void)
     gb_rng rng;
     uint16_t a[16 * 16], b[16 * 8];
     float d[16 * 8];
-    gb_rng_init(&rng, 3);
+    fresh_rng(&rng, 3);
     fill_bf16(a, 16 * 16, 1, &rng);
     fill_bf16(b, 16 * 8, 1, &rng);
     float *out = device_new(16 * 8, sizeof *out);

@@ -30,7 +30,7 @@ static void check_router(uint32_t E, uint32_t K, bool normalize)
     static int32_t experts[ROWS * K_MAX];
     const int32_t tokens[ROWS] = {1, 1, -1, 1, 1, 1, 1, 1, -1};
     gb_rng rng;
-    gb_rng_init(&rng, E);
+    fresh_rng(&rng, E);
     for (uint32_t i = 0; i < ROWS * E; i++) logits[i] = (float)gb_rng_below(&rng, 32) / 8 - 2;
     gb_k_router_args a = {.experts = device_new(ROWS * K, 4), .weights = device_new(ROWS * K, 4), .logits = device_copy(logits, ROWS * E, 4),
                           .tokens = DEVICE_COPY(tokens), .n = ROWS, .E = E, .K = K, .normalize = normalize};

@@ -8,7 +8,7 @@ static void embedding_widens_rows_and_leaves_padding_zero(void)
     static float x[N * HIDDEN];
     const int32_t tokens[N] = {4, -1, 0, 4};
     gb_rng rng;
-    gb_rng_init(&rng, 1);
+    fresh_rng(&rng, 1);
     fill_bf16(table, VOCAB * HIDDEN, 1, &rng);
     gb_k_embed_args a = {.x = device_new(N * HIDDEN, sizeof *x), .table = DEVICE_COPY(table), .tokens = DEVICE_COPY(tokens), .fault = fault_new(),
                          .n = N, .hidden = HIDDEN, .vocab = VOCAB};
@@ -56,7 +56,7 @@ static void run_norm(const int32_t *index, uint32_t n, bool residual)
     static float after[NORM_ROWS * NORM_HIDDEN];
     static uint16_t h[NORM_ROWS * NORM_HIDDEN];
     gb_rng rng;
-    gb_rng_init(&rng, 2);
+    fresh_rng(&rng, 2);
     fill_f32(x, NORM_ROWS * NORM_HIDDEN, 3, &rng);
     fill_f32(add, NORM_ROWS * NORM_HIDDEN, 3, &rng);
     fill_f32(weight, NORM_HIDDEN, 2, &rng);
@@ -116,7 +116,7 @@ static void preparation_norms_rotates_and_fills_the_kv_cache(void)
     static uint16_t q[ROWS * HEADS * DIM], kv[2 * BLOCKS * 2 * KV_HEADS * GB_K_BLOCK_TOKENS * DIM];
     const int32_t tokens[] = {1, -1, 1}, positions[] = {39, 0, 3}, engines[] = {0, 0, 1}, first_block[] = {0, 3, 3}, blocks[] = {1, 2, 4, 3};
     gb_rng rng;
-    gb_rng_init(&rng, 3);
+    fresh_rng(&rng, 3);
     fill_f32(qkv, ROWS * ALL * DIM, 1, &rng);
     fill_f32(bias, ALL * DIM, 0.5f, &rng);
     fill_f32(q_norm, DIM, 1.5f, &rng);

@@ -102,65 +102,6 @@ static void a_pinned_buffer_used_again_too_early_shows(void)
     cudaFree(device);
 }
 
-static void polling_gets_there_in_every_mode(void)
-{
-    static const cuemu_streams modes[] = {CUEMU_EAGER, CUEMU_LAZY, CUEMU_OTHERS_FIRST};
-    for (size_t i = 0; i < 3; i++) {
-        cuemu_set_streams(modes[i]);
-        cudaStream_t stream = new_stream();
-        cudaEvent_t done;
-        int *device = ints(0), polls = 0;
-        cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
-        zoo_fill(device, 5, stream);
-        cudaEventRecord(done, stream);
-        while (cudaEventQuery(done) == cudaErrorNotReady && polls < 100)
-            polls++;
-        CHECK(polls < 100);
-        CHECK_EQ(first_of(device), 5);
-        cudaStreamDestroy(stream);
-        cudaEventDestroy(done);
-        cudaFree(device);
-    }
-    cuemu_set_streams(CUEMU_EAGER);
-}
-
-/* A graph with a branch that forks off and joins, launched twice: it reads its buffers at each launch. */
-static void a_graph_replays_with_the_data_of_its_launch(void)
-{
-    cudaStream_t stream = new_stream(), side = new_stream();
-    cudaEvent_t fork, join;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
-    int *from = ints(0), *middle = ints(0), *to = ints(0);
-    cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
-    cudaEventCreateWithFlags(&join, cudaEventDisableTiming);
-    CHECK_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-    cudaEventRecord(fork, stream);
-    cudaStreamWaitEvent(side, fork, 0);
-    zoo_copy(middle, from, side);
-    cudaEventRecord(join, side);
-    cudaStreamWaitEvent(stream, join, 0);
-    zoo_copy(to, middle, stream);
-    CHECK_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    CHECK_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
-    CHECK_EQ(first_of(to), 0);
-    for (int value = 1; value <= 2; value++) {
-        zoo_fill(from, value, stream);
-        cudaGraphLaunch(executable, stream);
-        cudaStreamSynchronize(stream);
-        CHECK_EQ(first_of(to), value);
-    }
-    cudaGraphExecDestroy(executable);
-    cudaGraphDestroy(graph);
-    cudaEventDestroy(fork);
-    cudaEventDestroy(join);
-    cudaStreamDestroy(stream);
-    cudaStreamDestroy(side);
-    cudaFree(from);
-    cudaFree(middle);
-    cudaFree(to);
-}
-
 static void what_a_capture_forbids_spoils_it(void)
 {
     cudaStream_t stream = new_stream();
@@ -220,5 +161,5 @@ static void calls_fail_when_told_to(void)
 
 TESTS(TEST(a_missing_event_shows_when_streams_are_lazy), TEST(a_missing_event_is_a_race_where_accesses_are_tracked),
       TEST(a_pinned_buffer_used_again_too_early_shows),
-      TEST(polling_gets_there_in_every_mode), TEST(a_graph_replays_with_the_data_of_its_launch), TEST(what_a_capture_forbids_spoils_it),
+      TEST(what_a_capture_forbids_spoils_it),
       TEST(no_device_answers_like_a_machine_without_a_driver), TEST(a_full_device_says_so), TEST(calls_fail_when_told_to))

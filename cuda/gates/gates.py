@@ -15,7 +15,7 @@ import sys
 # Hopper's instructions are 16 bytes: the low 12 bits name the operation, bits 9-11 of the high word the width of a memory access.
 # calibration.cu shows that the key is right.
 OPERATIONS = {
-    0x981: "LDG", 0x986: "STG", 0x984: "LDS", 0x388: "STS", 0x983: "LDL", 0x387: "STL", 0xF8C: "ATOMS.INC", 0x98C: "ATOMS", 0x98E: "RED",
+    0x981: "LDG", 0x986: "STG", 0x984: "LDS", 0x388: "STS", 0x983: "LDL", 0x387: "STL", 0xF8C: "ATOMS.INC", 0x98C: "ATOMS", 0x38C: "ATOMS", 0x98E: "RED",
     0x9A8: "ATOMG", 0xF89: "SHFL", 0x389: "SHFL", 0x23C: "HMMA", 0x9F0: "HGMMA", 0xFAE: "LDGSTS", 0x83B: "LDSM", 0x3BA: "UBLKCP",
 }
 WIDTHS = {0: "8", 2: "16", 4: "32", 5: "64", 6: "128"}

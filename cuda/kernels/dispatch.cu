@@ -2,15 +2,12 @@
    slot, tokens sent by (source, expert); the block that finishes last adds up where each slot's group begins and what each rank
    receives. Sender and receiver count apart: what was sent is counted by expert, what arrives by slot.
 
-   A block counts its routes in shared memory (the hardware adds up equal addresses of a warp), then takes its share of each slot with
-   one global addition. Places within a slot are in any order: no result depends on it. Where two slots share a source's tokens, the
-   token's own name decides (gb_placement_slot of core/flow/placement.h), so that neither padding nor arrival chooses a copy. */
+   Groups are made as groups.cuh says. Where two slots share a source's tokens, the token's own name decides (gb_placement_slot of
+   core/flow/placement.h), so that neither padding nor arrival chooses a copy. */
 #include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/groups.cuh"
 #include "cuda/kernels/number.cuh"
 
-constexpr uint32_t kThreads = 256;
-constexpr uint32_t kTurns = 4;                        /* routes of a thread */
-constexpr uint32_t kRoutes = kThreads * kTurns;       /* of a block */
 constexpr uint32_t kSharedWords = 12 * 1024 - 64;     /* what a block can have without asking, less the static part */
 
 __device__ __forceinline__ unsigned long long mix64(unsigned long long x)
@@ -40,76 +37,26 @@ __device__ __forceinline__ int32_t slot_of(const gb_k_dispatch_args &a, uint32_t
     return -1;
 }
 
-/* Sums of the threads before this one, and of all; every thread calls it. */
-__device__ __forceinline__ uint32_t sum_before(uint32_t x, uint32_t &all)
-{
-    GB_SHARED(uint32_t, s_warps, [kThreads / 32]);
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    uint32_t upto = x, before = 0;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-        const uint32_t other = __shfl_up_sync(0xffffffffu, upto, step);
-        if (lane >= (uint32_t)step) upto += other;
-    }
-    if (lane == 31) s_warps[warp] = upto;
-    __syncthreads();
-    all = 0;
-#pragma unroll
-    for (uint32_t w = 0; w < kThreads / 32; w++) {
-        before += w < warp ? s_warps[w] : 0;
-        all += s_warps[w];
-    }
-    __syncthreads();
-    return before + upto - x;
-}
-
-/* By the last block: counts of slots, which it takes out of work, become offsets and what ranks receive. */
-__device__ __forceinline__ void add_up(const gb_k_dispatch_args &a, uint32_t *s_counts)
-{
-    const uint32_t slots_per_rank = a.map.slots / a.map.ranks;
-    uint32_t begin = 0;
-    for (uint32_t first = 0; first < a.map.slots; first += kThreads) {
-        const uint32_t slot = first + threadIdx.x;
-        const uint32_t count = slot < a.map.slots ? atomicExch(&a.work[slot], 0u) : 0;
-        uint32_t all;
-        const uint32_t before = sum_before(count, all);
-        if (slot < a.map.slots) {
-            a.offsets[slot] = begin + before;
-            s_counts[slot] = count;
-        }
-        begin += all;
-    }
-    if (threadIdx.x == 0) {
-        a.offsets[a.map.slots] = begin;
-        atomicExch(&a.work[a.map.slots], 0u);
-    }
-    __syncthreads();
-    for (uint32_t rank = threadIdx.x; rank < a.map.ranks; rank += kThreads) {
-        uint32_t sum = 0;
-        for (uint32_t i = 0; i < slots_per_rank; i++) sum += s_counts[rank * slots_per_rank + i];
-        a.received[rank] += sum;
-    }
-}
-
 /* s_slots[slots]: routes of each slot, then where this block's begin; s_sent[sources][E] when kSharedSent */
-template <bool kSharedSent> __global__ void __launch_bounds__(kThreads) dispatch_kernel(gb_k_dispatch_args a)
+template <bool kSharedSent> __global__ void __launch_bounds__(kGroupThreads) dispatch_kernel(gb_k_dispatch_args a)
 {
     GB_DYN_SHARED(uint32_t, s_slots);
-    GB_SHARED(uint32_t, s_last, [1]);
     uint32_t *s_sent = s_slots + a.map.slots;
     const uint32_t routes = a.rows.n * a.K, cells = a.map.sources * a.map.E, words = a.map.slots + (kSharedSent ? cells : 0);
-    for (uint32_t i = threadIdx.x; i < words; i += kThreads) s_slots[i] = 0;
+    for (uint32_t i = threadIdx.x; i < words; i += kGroupThreads) s_slots[i] = 0;
     __syncthreads();
 
-    int32_t slots[kTurns];
+    const uint32_t first = blockIdx.x * kRoutes + threadIdx.x * kTurns;
+    int32_t slots[kTurns];    /* experts at first */
     uint32_t places[kTurns];
+    gb_load_routes(slots, a.experts, first, routes);
 #pragma unroll
     for (uint32_t j = 0; j < kTurns; j++) {
-        const uint32_t route = blockIdx.x * kRoutes + j * kThreads + threadIdx.x, row = route / a.K;
+        const uint32_t row = (first + j) / a.K;
+        const int32_t expert = slots[j];
         slots[j] = -1;
         places[j] = 0;
-        if (route >= routes || a.rows.tokens[row] < 0) continue;
-        const int32_t expert = a.experts[route];
+        if (first + j >= routes || a.rows.tokens[row] < 0) continue;
         slots[j] = slot_of(a, row, expert);
         if (slots[j] < 0) continue;
         places[j] = atomicAdd(&s_slots[slots[j]], 1u);
@@ -117,22 +64,13 @@ template <bool kSharedSent> __global__ void __launch_bounds__(kThreads) dispatch
     }
     __syncthreads();
 
-    for (uint32_t i = threadIdx.x; i < a.map.slots; i += kThreads)
-        if (s_slots[i]) s_slots[i] = atomicAdd(&a.work[i], s_slots[i]);
-    for (uint32_t i = threadIdx.x; kSharedSent && i < cells; i += kThreads)
+    for (uint32_t i = threadIdx.x; kSharedSent && i < cells; i += kGroupThreads)
         if (s_sent[i]) atomicAdd(&a.sent[i], s_sent[i]);
-    __threadfence();
-    __syncthreads();
-#pragma unroll
-    for (uint32_t j = 0; j < kTurns; j++) {
-        const uint32_t route = blockIdx.x * kRoutes + j * kThreads + threadIdx.x;
-        if (route >= routes) continue;
-        a.slot_of_route[route] = slots[j];
-        a.place_in_slot[route] = slots[j] < 0 ? 0 : s_slots[slots[j]] + places[j];
-    }
-    if (threadIdx.x == 0) s_last[0] = atomicAdd(&a.work[a.map.slots], 1u) == gridDim.x - 1;
-    __syncthreads();
-    if (s_last[0]) add_up(a, s_slots);
+    if (!gb_place_routes(a.slot_of_route, a.place_in_slot, a.work, s_slots, slots, places, a.map.slots, routes)) return;
+    gb_begin_groups(a.offsets, a.work, a.map.slots);
+    const uint32_t per_rank = a.map.slots / a.map.ranks;
+    for (uint32_t rank = threadIdx.x; rank < a.map.ranks; rank += kGroupThreads)
+        a.received[rank] += a.offsets[(rank + 1) * per_rank] - a.offsets[rank * per_rank];
 }
 
 extern "C" int gb_k_dispatch(const gb_k_dispatch_args *a, cudaStream_t stream)
@@ -144,11 +82,10 @@ extern "C" int gb_k_dispatch(const gb_k_dispatch_args *a, cudaStream_t stream)
     if (map->ranks == 0 || map->slots == 0 || map->slots % map->ranks || map->slots > GB_K_SLOTS_MAX)
         return gb_k_fail(GB_EINVAL, "dispatch: %u slots on %u ranks; each rank needs the same number, %d in all at most", map->slots, map->ranks,
                          GB_K_SLOTS_MAX);
-    if (a->rows.n == 0) return GB_OK;
     if (a->rows.n > kGridMax / a->K) return gb_k_fail(GB_EINVAL, "dispatch: %u rows are too many for 32-bit routes", a->rows.n);
-    const uint32_t grid = gb_k_ceil(a->rows.n * a->K, kRoutes);
+    const uint32_t grid = a->rows.n ? gb_k_ceil(a->rows.n * a->K, kRoutes) : 1;    /* no rows: the offsets say so */
     const uint64_t words = map->slots + (uint64_t)map->sources * map->E;
-    if (words <= kSharedWords) GB_LAUNCH((dispatch_kernel<true>), grid, kThreads, words * sizeof(uint32_t), stream, *a);
-    else GB_LAUNCH((dispatch_kernel<false>), grid, kThreads, map->slots * sizeof(uint32_t), stream, *a);
+    if (words <= kSharedWords) GB_LAUNCH((dispatch_kernel<true>), grid, kGroupThreads, words * sizeof(uint32_t), stream, *a);
+    else GB_LAUNCH((dispatch_kernel<false>), grid, kGroupThreads, map->slots * sizeof(uint32_t), stream, *a);
     return gb_k_launched("dispatch");
 }

@@ -1,7 +1,8 @@
 /* Launchers of the kernels, plain C: one cuda/kernels/<op>.cu each, the twin of core/cpu/<op>.c where there is one. Arguments are
    structs of plain data; pointers are device memory, 16-byte aligned, borrowed until the work behind them on the stream is done.
    bfloat16 is uint16_t. A launcher checks the shapes it was given and returns GB_OK, GB_EINVAL (nothing was launched) or
-   GB_EDOWN (the device refused), and gb_k_message() says why in a sentence. Zero rows are GB_OK and launch nothing.
+   GB_EDOWN (the device refused), and gb_k_message() says why in a sentence. Zero rows are GB_OK and launch nothing, but where others
+   read how many there were: dispatch and arrive still write offsets, push its headers.
 
    Every kernel is batch-invariant: the bits of a row's result depend on that row alone. Values that only a kernel can see and that
    must not be there (a token beyond the vocabulary, a position beyond the longest, a KV block or an expert that does not exist, a slot
@@ -247,7 +248,7 @@ typedef struct gb_k_arrive_args {
 } gb_k_arrive_args;
 int gb_k_arrive(const gb_k_arrive_args *a, cudaStream_t stream);
 
-/* spread.cu: out[route] = in[grouped_of_route[route]], zeros where that is -1; permute's way back */
+/* spread.cu: out[route] = in[grouped_of_route[route]], -0.0 (which changes no sum) where that is -1; permute's way back */
 typedef struct gb_k_spread_args {
     uint16_t *out;                 /* [n * K][hidden] */
     const uint16_t *in;            /* [rows][hidden] */
@@ -269,9 +270,9 @@ typedef struct gb_k_headers_args {
 } gb_k_headers_args;
 int gb_k_headers(const gb_k_headers_args *a, cudaStream_t stream);
 
-/* push.cu: permute into the memory of others: the row of each route goes to windows[rank of its slot][source][its number among the source's
+/* push.cu: permute into the memory of others: the row of each route goes to rows[rank of its slot][source][its number among the source's
    rows for that rank], and grouped_of_route says where it will come back; the headers go along. A source's part of a window is stride rows;
-   a row beyond is a fault. */
+   a row beyond is a fault (row, its number) and stays here. */
 typedef struct gb_k_push_args {
     uint16_t *const *rows;         /* [ranks] on the device: each rank's [sources][stride][hidden] */
     uint32_t *const *headers;      /* [ranks] on the device: each rank's [sources][slots / ranks + GB_K_HEADER_WORDS] */
@@ -285,11 +286,12 @@ typedef struct gb_k_push_args {
 } gb_k_push_args;
 int gb_k_push(const gb_k_push_args *a, cudaStream_t stream);
 
-/* land.cu: what the headers of all sources say together: begin[slot][source] in the grouped order (slot, source, row), offsets of slots,
-   start[source] in the order of arrival (multiples of stride, or one behind the other when stride is 0), tokens received. A version that is not
-   ours or rows beyond capacity are faults, and nothing is taken then. */
+/* land.cu: what the headers of all sources say together: where the rows of each (slot, source) begin in the grouped order (slot, source, row)
+   and from where on they lie in the order of arrival (source, slot, row), offsets of slots, start[source] in the order of arrival
+   (multiples of stride, or one behind the other when stride is 0), tokens received. A version that is not ours (fault: source, its version), more
+   rows of a source than stride (source, rows), more in all than capacity (sources, rows) are faults, and nothing is taken then. */
 typedef struct gb_k_land_args {
-    uint32_t *begin;               /* [slots][sources] */
+    uint32_t *begin, *from;        /* [slots][sources] */
     uint32_t *offsets;             /* [slots + 1] */
     uint32_t *start;               /* [sources + 1] */
     uint32_t *received;            /* [1] added to */
@@ -308,8 +310,9 @@ typedef struct gb_k_regroup_args {
     const uint16_t *out;           /* [capacity][hidden]; of bring_back */
     uint16_t *const *back;         /* [sources] on the device, or NULL */
     uint16_t *returned;
-    const uint32_t *begin, *offsets, *start, *headers;
-    uint32_t sources, slots, hidden, capacity;
+    const uint32_t *begin, *from, *offsets, *start;    /* land's */
+    const uint32_t *headers;       /* of bring_back with back */
+    uint32_t sources, slots, hidden, capacity;         /* capacity: chooses the grid; land took no more */
 } gb_k_regroup_args;
 int gb_k_regroup(const gb_k_regroup_args *a, cudaStream_t stream);
 int gb_k_bring_back(const gb_k_regroup_args *a, cudaStream_t stream);
@@ -326,7 +329,7 @@ typedef struct gb_k_barrier_args {
 } gb_k_barrier_args;
 int gb_k_barrier(const gb_k_barrier_args *a, cudaStream_t stream);
 
-/* sum.cu: x[i] += the parts in the order of ranks (+ bias): an all-reduce whose order never changes, behind an all-gather */
+/* sum.cu: x[i] += (the parts in the order of ranks + bias): an all-reduce whose order never changes, behind an all-gather */
 typedef struct gb_k_sum_args {
     float *x;                      /* [n][hidden] */
     const float *parts;            /* [ranks][stride rows][hidden] */

@@ -4,7 +4,7 @@
        CUEMU_STREAMS=eager|lazy|others_first                 when queued work runs: at once; only when somebody waits for it;
                                                              after all that other streams can do
        CUEMU_SEED=1        CUEMU_DEVICES=1      CUEMU_MEMORY_MB=8192 (of each device)
-       CUEMU_PATIENCE_MS=10000                               standstill before a wait that others might still end is reported
+       CUEMU_PATIENCE_MS=10000                               how long others may do nothing before a wait that they could end is reported
 
    A process with reports that nobody cleared ends with status CUEMU_EXIT_STATUS, whatever else it did. */
 #ifndef GB_CUEMU_CONTROL_H

@@ -45,12 +45,24 @@ static bool may_call(const char *function, cudaError_t *error)
     if (!may_call(__func__, &refused)) \
         return refused
 
+bool may_launch(const char *name, cudaStream_t stream, const void *where, cudaError_t *error)
+{
+    if (!may_call(name, error))
+        return false;
+    if (device_of_stream(stream) == current_device())
+        return true;
+    fault(where, "WRONG DEVICE: %s goes to a stream of device %d while device %d is current", name, device_of_stream(stream),
+          current_device());
+    *error = failed(cudaErrorInvalidResourceHandle);
+    return false;
+}
+
 cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const void *kernel, const char *name,
                            std::function<void()> body, const void *where)
 {
     Locked locked;
     cudaError_t refused;
-    if (!may_call(name, &refused))
+    if (!may_launch(name, stream, where, &refused))
         return refused;
     auto limit = shared_limits.find(kernel);
     if (shared_bytes > (limit == shared_limits.end() ? size_t(kDefaultSharedLimit) : limit->second)) {
@@ -61,11 +73,6 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStrea
         fault(where, "BAD LAUNCH of %s: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", name, grid.x, grid.y, grid.z, block.x,
               block.y, block.z, shared_bytes);
         return failed(cudaErrorInvalidConfiguration);
-    }
-    if (device_of_stream(stream) != current_device()) {
-        fault(where, "WRONG DEVICE: %s goes to a stream of device %d while device %d is current", name, device_of_stream(stream),
-              current_device());
-        return failed(cudaErrorInvalidResourceHandle);
     }
     Launch launch = {grid, block, shared_bytes, name, kernel, current_device(), std::move(body), where};
     push_work(stream, name, [launch] {

@@ -104,6 +104,17 @@ cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStrea
 void enter_kernel();
 void leave_kernel();
 
+/* A barrier between ranks (cuda/kernels/barrier.cu), as an operation of the stream: a kernel that waits for another one would never end
+   here. gave_up(missing rank, epoch) is called when limit_ns have passed, if there is a limit. */
+struct RankBarrier {
+    uint32_t *const *flags;
+    uint32_t *epoch;
+    unsigned rank, ranks;
+    uint64_t limit_ns;
+    std::function<void(unsigned, uint32_t)> gave_up;
+};
+cudaError_t enqueue_rank_barrier(const RankBarrier &barrier, cudaStream_t stream);
+
 template <class... Parameters, class... Arguments>
 CUEMU_CALL void launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
                        cudaStream_t stream, Arguments &&...arguments)

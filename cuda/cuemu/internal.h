@@ -4,6 +4,7 @@
 #define GB_CUEMU_INTERNAL_H
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -36,9 +37,23 @@ struct Locked {
     Locked();
 };
 
-/* A wait inside a fake call: gives up the lock until somebody moves something. False: nobody will, the wait is a deadlock. */
-bool wait_for_others(Locked &locked);
 void something_moved();
+
+/* Nanoseconds of a steady clock, and a time that never comes. */
+int64_t now_ns();
+enum : int64_t { kNever = INT64_MAX };
+
+/* One wait inside a fake call. for_others gives up the lock until something moves or due_ns has come. False: nobody can end the wait,
+   it is a deadlock. That is known at once when every thread of the process waits here; while others could still call, after a time
+   without any call of theirs. */
+class Wait {
+    int64_t patient_until;
+    uint64_t calls_seen;
+
+public:
+    Wait();
+    bool for_others(Locked &locked, int64_t due_ns);
+};
 
 int current_device();
 void set_current_device(int device);
@@ -77,6 +92,8 @@ void copy_bytes(void *to, const void *from, size_t bytes, const void *where);
 void fill_bytes(void *to, int byte, size_t bytes, const void *where);
 /* All n bytes are inside one buffer; writes count as set. Used by the fake libraries. */
 bool touch(const void *address, size_t bytes, bool write, const void *where);
+/* An atomic access by a device outside of kernels, to device memory that it reaches. */
+bool touch_atomic(const void *address, size_t bytes, int device, const void *where);
 
 /* What happened before a piece of work, as far as streams, events and waits of the host tell: the last piece of each stream. */
 struct Clock {
@@ -120,7 +137,13 @@ struct Event;
 struct Stream;
 struct Graph;
 
-/* One queued piece of work. A collective starts when it reaches the head of its stream and is polled until it is done. */
+/* What waits for other ranks, once it stands at the head of its stream: polled until it is done, which it is by due_ns at the latest. */
+struct Started {
+    std::function<bool()> done;
+    int64_t due_ns = kNever;
+};
+
+/* One queued piece of work; a collective is whatever starts and then waits. */
 struct Op {
     enum Kind { run, record, wait, collective } kind;
     const char *name;
@@ -128,8 +151,8 @@ struct Op {
     std::function<void()> work;
     std::shared_ptr<Event> event;
     uint64_t version;
-    std::function<std::function<bool()>()> start;
-    std::function<bool()> done;
+    std::function<Started()> start;
+    Started started;
     Clock since;    /* what the host knew when it queued this */
 };
 
@@ -139,6 +162,8 @@ bool is_capturing(cudaStream_t handle);
 bool thread_captures();
 void push(Stream *stream, Op op);
 void push_work(cudaStream_t stream, const char *name, std::function<void()> work, const void *where);
+const Clock &clock_of(const Stream *stream);
+void learn(Stream *stream, const Clock &clock);           /* the stream's work from here on happens after that */
 /* Streams whose work happened together: each knows now what any of them knew. */
 void meet_streams(const std::vector<cudaStream_t> &handles);
 void start_host_work();
@@ -150,6 +175,7 @@ cudaError_t drain(Locked &locked, cudaStream_t stream);
 cudaError_t enqueue_kernel(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const void *kernel, const char *name,
                            std::function<void()> body, const void *where);
 cudaError_t failed(cudaError_t error);                    /* remembered for cudaGetLastError */
+bool may_launch(const char *name, cudaStream_t stream, const void *where, cudaError_t *error);
 void device_broken(int device);                           /* a kernel trapped: every later call on the device says so */
 
 }    // namespace cuemu

@@ -467,12 +467,11 @@ void unset(const void *address, size_t bytes)
 
 /* --- what the runtime itself does to memory ----------------------------------------------------------------------------------- */
 
-/* An access by a copy, a fill or a product. */
-static void trace_runtime(Region &region, size_t offset, size_t bytes, bool write, const void *where)
+/* An access by a copy, a fill or a product, or an atomic one outside of kernels. */
+static void trace_runtime(Region &region, size_t offset, size_t bytes, Access kind, const void *where)
 {
     static const uint32_t no_warp[32] = {0};
-    Access kind = write ? Access::write : Access::read;
-    Trace now = {launch_number, block_number, epoch, 1, 0, false};
+    Trace now = {launch_number, block_number, epoch, 1, 0, kind == Access::atomic};
     bool raced = false;
     for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
         Conflict race = conflict(region, *cell, kind, 0, no_warp);
@@ -498,7 +497,24 @@ bool touch(const void *address, size_t bytes, bool write, const void *where)
         return false;
     }
     if (region->cells && bytes)
-        trace_runtime(*region, offset, bytes, write, where);
+        trace_runtime(*region, offset, bytes, write ? Access::write : Access::read, where);
+    return true;
+}
+
+bool touch_atomic(const void *address, size_t bytes, int device, const void *where)
+{
+    Region *region = find(address);
+    size_t offset = region ? static_cast<const char *>(address) - region->start : 0;
+    if (!region || region->space != Space::device || offset + bytes > region->bytes) {
+        fault(where, "OUT OF BOUNDS: an atomic access to %p, which is no device memory", address);
+        return false;
+    }
+    if (!can_reach(device, region->device)) {
+        fault(where, "NO PEER ACCESS: device %d touches memory of device %d", device, region->device);
+        return false;
+    }
+    if (region->cells)
+        trace_runtime(*region, offset, bytes, Access::atomic, where);
     return true;
 }
 

@@ -265,7 +265,7 @@ static void post_pair(const std::shared_ptr<Posted> &posted)
 static bool is_pair(Call call) { return call == Call::send || call == Call::receive; }
 
 /* Called when the group reaches the head of its stream, each time it is launched (a graph launches it again). */
-static std::function<bool()> start_group(const std::vector<Request> &requests)
+static Started start_group(const std::vector<Request> &requests)
 {
     auto posted = std::make_shared<std::vector<std::shared_ptr<Posted>>>();
     for (const Request &r : requests)
@@ -275,9 +275,8 @@ static std::function<bool()> start_group(const std::vector<Request> &requests)
             post_pair(each);
         else
             post_collective(each, each->request.comm->next_round++);
-    return [posted] {
-        return std::all_of(posted->begin(), posted->end(), [](const auto &each) { return each->done || each->request.comm->world->aborted; });
-    };
+    auto over = [](const auto &each) { return each->done || each->request.comm->world->aborted; };
+    return {[posted, over] { return std::all_of(posted->begin(), posted->end(), over); }};
 }
 
 static void close_groups()
@@ -287,7 +286,7 @@ static void close_groups()
     for (const Group &group : groups) {
         std::vector<Request> requests = group.requests;
         push(stream_of(group.stream), {Op::collective, call_names[int(requests[0].call)], requests[0].where, nullptr, nullptr, 0,
-                                       [requests] { return start_group(requests); }, nullptr, {}});
+                                       [requests] { return start_group(requests); }, {}, {}});
     }
 }
 

@@ -1,38 +1,24 @@
 /* Settings, the one lock, which host threads are here, and calls that are made to fail. */
 #include "cuda/cuemu/internal.h"
 
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <sys/stat.h>
 
 namespace cuemu {
 
 static std::mutex mutex;
 static std::condition_variable moved;
 static uint64_t moves;              /* grows with everything that somebody could wait for */
-static unsigned present, waiting;   /* host threads that have called, and those that wait for others */
+static uint64_t calls;              /* of all threads: a sign that somebody is alive */
+static unsigned waiting;            /* host threads that wait for others */
 static uint64_t random_state;
 
-namespace {
-
-/* A host thread counts from its first call to its end. */
-struct Presence {
-    int device = 0;
-    bool counted = false;
-    ~Presence()
-    {
-        if (!counted)
-            return;
-        std::lock_guard<std::mutex> lock(mutex);
-        present--;
-        moved.notify_all();
-    }
-};
-
-}    // namespace
-
-static thread_local Presence presence;
+static thread_local int device;
 
 static unsigned long number(const char *name, unsigned long otherwise)
 {
@@ -84,10 +70,7 @@ uint64_t random_word()
 Locked::Locked() : lock(mutex)
 {
     settings();
-    if (!presence.counted) {
-        presence.counted = true;
-        present++;
-    }
+    calls++;
 }
 
 void something_moved()
@@ -96,26 +79,52 @@ void something_moved()
     moved.notify_all();
 }
 
-/* Threads that sit outside the emulator might still call: they get some patience. When all are here and wait, it is over. */
-bool wait_for_others(Locked &locked)
+int64_t now_ns()
+{
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+static int64_t patience_ns() { return int64_t(settings().patience_ms) * 1000000; }
+
+/* Also those that never called: one of them may be about to abort a communicator. */
+static unsigned threads_of_process()
+{
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? unsigned(tasks.st_nlink - 2) : UINT_MAX;
+}
+
+enum : int64_t { kLookAgainNs = 50000000 };
+
+Wait::Wait() : patient_until(now_ns() + patience_ns()), calls_seen(calls) {}
+
+bool Wait::for_others(Locked &locked, int64_t due_ns)
 {
     uint64_t before = moves;
-    waiting++;
-    auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(settings().patience_ms);
     bool hope = true;
-    while (moves == before && hope)
-        if (waiting == present)
+    waiting++;
+    while (moves == before && hope && now_ns() < due_ns) {
+        if (calls != calls_seen) {
+            calls_seen = calls;
+            patient_until = now_ns() + patience_ns();
+        }
+        bool all_wait = waiting >= threads_of_process(), over = all_wait || now_ns() >= patient_until;
+        if (over && due_ns == kNever) {
             hope = false;
-        else
-            hope = moved.wait_until(locked.lock, until) != std::cv_status::timeout;
+            break;
+        }
+        int64_t until = std::min({now_ns() + kLookAgainNs, due_ns, over ? kNever : patient_until});    /* threads end without a sound */
+        moved.wait_until(locked.lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
+    }
     waiting--;
-    if (moves == before)
+    if (moves != before)
+        *this = Wait();
+    else if (!hope)
         something_moved();    /* the others look once more, and give up in turn */
     return hope;
 }
 
-int current_device() { return presence.device; }
-void set_current_device(int device) { presence.device = device; }
+int current_device() { return device; }
+void set_current_device(int number) { device = number; }
 
 struct Failure {
     unsigned after;

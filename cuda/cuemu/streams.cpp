@@ -73,6 +73,9 @@ static void start_op(Stream *stream, const Op &op)
     start_work(stream->number, stream->clock);
 }
 
+const Clock &clock_of(const Stream *stream) { return stream->clock; }
+void learn(Stream *stream, const Clock &clock) { stream->clock.join(clock); }
+
 void start_host_work()
 {
     host_clock.tick(0);
@@ -101,11 +104,11 @@ static Step step(Stream *stream)
     if (head.kind == Op::wait && head.event->done < head.version)
         return Step::blocked;
     if (head.kind == Op::collective) {
-        if (!head.done) {
+        if (!head.started.done) {
             start_op(stream, head);
-            head.done = head.start();
+            head.started = head.start();
         }
-        if (!head.done())
+        if (!head.started.done())
             return Step::blocked;
     }
     Op op = std::move(head);
@@ -158,15 +161,26 @@ static void report_standstill(Stream *stream)
             describe_head(other);
 }
 
+/* When the first of those that wait for other ranks gives up by itself. */
+static int64_t next_due_ns()
+{
+    int64_t due = kNever;
+    for (const Stream *stream : streams)
+        if (!stream->queue.empty())
+            due = std::min(due, stream->queue.front().started.due_ns);
+    return due;
+}
+
 /* Runs until reached() holds. False: it never will. */
 template <class Reached> static bool run_until(Locked &locked, Stream *stream, Reached reached)
 {
+    Wait wait;
     while (settings().streams == CUEMU_OTHERS_FIRST && step_another(stream))
         ;
     while (!reached()) {
         if (step(stream) == Step::moved || step_another(stream))
             continue;
-        if (wait_for_others(locked))
+        if (wait.for_others(locked, next_due_ns()))
             continue;
         if (reached())
             break;
@@ -279,7 +293,7 @@ void push(Stream *stream, Op op)
 
 void push_work(cudaStream_t handle, const char *name, std::function<void()> work, const void *where)
 {
-    push(stream_of(handle), {Op::run, name, where, std::move(work), nullptr, 0, nullptr, nullptr, {}});
+    push(stream_of(handle), {Op::run, name, where, std::move(work), nullptr, 0, nullptr, {}, {}});
 }
 
 /* --- events ------------------------------------------------------------------------------------------------------------------- */
@@ -294,7 +308,7 @@ void record_event(const std::shared_ptr<Event> &event, Stream *stream, const voi
     if (is_legacy(stream))
         event->done = event->recorded;
     else
-        push(stream, {Op::record, "cudaEventRecord", where, nullptr, event, event->recorded, nullptr, nullptr, {}});
+        push(stream, {Op::record, "cudaEventRecord", where, nullptr, event, event->recorded, nullptr, {}, {}});
 }
 
 cudaError_t wait_event(const std::shared_ptr<Event> &event, Stream *stream, const void *where)
@@ -311,7 +325,7 @@ cudaError_t wait_event(const std::shared_ptr<Event> &event, Stream *stream, cons
         fault(where, "CAPTURE: a captured stream waits for an event that was recorded outside the capture");
         return cudaErrorStreamCaptureIsolation;
     }
-    push(stream, {Op::wait, "cudaStreamWaitEvent", where, nullptr, event, event->recorded, nullptr, nullptr, {}});
+    push(stream, {Op::wait, "cudaStreamWaitEvent", where, nullptr, event, event->recorded, nullptr, {}, {}});
     return cudaSuccess;
 }
 

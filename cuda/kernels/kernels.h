@@ -318,8 +318,8 @@ int gb_k_regroup(const gb_k_regroup_args *a, cudaStream_t stream);
 int gb_k_bring_back(const gb_k_regroup_args *a, cudaStream_t stream);
 
 /* barrier.cu: returns on the device when every rank's barrier has begun and what they wrote before is visible. flags[rank] is a
-   window of [ranks] words, zero at first, that the others write; epoch counts. A rank that does not come within the limit is a fault, and
-   the barrier ends. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
+   window of [ranks] words, zero at first, that the others write; epoch counts. A rank that does not come within the limit (0 = none) is
+   a fault of row = that rank, and the barrier ends. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
 typedef struct gb_k_barrier_args {
     uint32_t *const *flags;        /* [ranks] on the device */
     uint32_t *epoch;               /* [1] */

@@ -1,5 +1,7 @@
 /* NCCL on virtual ranks: the choreography of dispatch and combine, and mistakes that would hang a cluster. */
+#include "core/base/status.h"
 #include "cuda/cuemu/control.h"
+#include "cuda/kernels/kernels.h"
 #include "tests/check.h"
 
 #include <cuda_runtime_api.h>
@@ -259,6 +261,63 @@ static void an_error_that_comes_later_reaches_every_rank(void)
     close_ring(&r);
 }
 
+/* --- the barrier of kernels ------------------------------------------------------------------------------------------------------- */
+
+/* One word for each rank on each device, and their table on device 0. */
+typedef struct meeting {
+    uint32_t *flags[2], *epoch, **table;
+} meeting;
+
+static meeting open_meeting(void)
+{
+    meeting m;
+    for (int rank = 2; rank-- > 0;) {
+        cudaSetDevice(rank);
+        cudaMalloc((void **)&m.flags[rank], 2 * sizeof(uint32_t));
+        cudaMemset(m.flags[rank], 0, 2 * sizeof(uint32_t));
+    }
+    cudaMalloc((void **)&m.epoch, sizeof(uint32_t));
+    cudaMemset(m.epoch, 0, sizeof(uint32_t));
+    cudaMalloc((void **)&m.table, sizeof m.flags);
+    cudaMemcpy(m.table, m.flags, sizeof m.flags, cudaMemcpyHostToDevice);
+    return m;
+}
+
+/* Rank 0 comes to the barrier alone, without a limit; what is said about it. */
+static void come_alone(cudaError_t expected, const char *word)
+{
+    cuemu_set_devices(2);
+    meeting m = open_meeting();
+    cudaStream_t stream;
+    gb_k_barrier_args a = {m.table, m.epoch, NULL, 0, 0, 2};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cuemu_quiet(1);
+    cudaGetLastError();    /* of an earlier deadlock */
+    CHECK_EQ(gb_k_barrier(&a, stream), GB_OK);
+    CHECK_EQ(cudaStreamSynchronize(stream), expected);
+    CHECK_CONTAINS(cuemu_report_text(), word);
+    CHECK_CONTAINS(cuemu_report_text(), "barrier.cu:");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    cudaStreamDestroy(stream);
+    cudaFree(m.table);
+    cudaFree(m.epoch);
+    for (int rank = 0; rank < 2; rank++)
+        cudaFree(m.flags[rank]);
+    cuemu_set_devices(1);
+}
+
+static void a_barrier_that_nobody_else_can_reach_is_a_deadlock(void)
+{
+    cuemu_set_devices(2);
+    cudaSetDevice(0);
+    cudaDeviceEnablePeerAccess(1, 0);
+    come_alone(cudaErrorLaunchTimeout, "DEADLOCK: gb_k_barrier can never run");
+    cudaDeviceDisablePeerAccess(1);
+}
+
+static void a_barrier_across_devices_needs_peer_access(void) { come_alone(cudaSuccess, "NO PEER ACCESS: device 0 touches memory of device 1"); }
+
 /* --- a thread for each rank --------------------------------------------------------------------------------------------------- */
 
 typedef struct member {
@@ -315,4 +374,5 @@ static void a_thread_for_each_rank_works_in_every_mode(void)
 
 TESTS(TEST(collectives_move_what_nccl_says), TEST(a_graph_with_a_collective_replays), TEST(crossing_sends_outside_a_group_are_a_deadlock),
       TEST(a_rank_that_does_not_come_is_named_by_who_waits), TEST(ranks_that_disagree_are_reported), TEST(sizes_that_differ_are_reported),
+      TEST(a_barrier_that_nobody_else_can_reach_is_a_deadlock), TEST(a_barrier_across_devices_needs_peer_access),
       TEST(an_abort_ends_every_wait), TEST(an_error_that_comes_later_reaches_every_rank), TEST(a_thread_for_each_rank_works_in_every_mode))

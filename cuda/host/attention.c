@@ -1,12 +1,12 @@
 /* q, k, v = h W_qkv^T; prepare (bias, norms, rotary positions, KV cache); tiles by chunks and whole; x += attended W_o^T + bias. */
-#include "cuda/host/context.h"
+#include "cuda/host/rank.h"
 
 #include <math.h>
 
 static gb_k_kv kv_of(const gb_cuda *cuda, uint32_t layer)
 {
     const gb_ops_limits *limits = &cuda->base.info.limits;
-    return (gb_k_kv){cuda->kv + layer * cuda->kv_layer_elements, limits->engines, limits->blocks_per_engine, cuda->config.kv_heads,
+    return (gb_k_kv){cuda->kv + layer * cuda->kv_layer_elements, cuda->part.engines, limits->blocks_per_engine, cuda->part.kv_heads,
                      cuda->config.head_dim};
 }
 
@@ -14,7 +14,7 @@ static int prepare(gb_cuda *cuda, const gb_cuda_layer *l, gb_k_kv kv)
 {
     gb_k_prepare_args a = {
         .q = cuda->q, .kv = kv, .qkv = cuda->qkv, .bias = l->qkv_bias, .q_norm = l->q_norm, .k_norm = l->k_norm, .angles = cuda->angles,
-        .rows = gb_cuda_rows(cuda), .fault = cuda->fault, .heads = cuda->config.heads, .positions = cuda->base.info.limits.max_positions,
+        .rows = gb_cuda_rows(cuda), .fault = cuda->fault, .heads = cuda->part.heads, .positions = cuda->base.info.limits.max_positions,
         .epsilon = cuda->config.norm_epsilon,
     };
     return gb_k_attention_prepare(&a, cuda->compute);
@@ -51,7 +51,7 @@ static int attend(gb_cuda *cuda, uint32_t layer, gb_k_kv kv)
     bool slides = cuda->config.layer_slides[layer];
     const gb_cuda_tiles *pinned = &cuda->pinned.tiles[slides], *device = &cuda->tables.tiles[slides];
     gb_k_attention_args a = {
-        .out = cuda->attended, .partial = cuda->partial, .q = cuda->q, .kv = kv, .rows = gb_cuda_rows(cuda), .heads = cuda->config.heads,
+        .out = cuda->attended, .partial = cuda->partial, .q = cuda->q, .kv = kv, .rows = gb_cuda_rows(cuda), .heads = cuda->part.heads,
         .window = slides ? cuda->config.sliding_window : 0, .scale = 1.0f / sqrtf((float)cuda->config.head_dim),
     };
     GB_TRY(attend_chunks(cuda, &a, pinned, device));
@@ -65,9 +65,11 @@ int gb_cuda_attention(gb_ops *ops, const gb_row_set *rows, uint32_t layer)
     gb_cuda *cuda = (gb_cuda *)ops;
     const gb_cuda_layer *l = &cuda->layers[layer];
     gb_k_kv kv = kv_of(cuda, layer);
+    (void)rows;
     if (cuda->waits) return GB_OK;
-    GB_TRY(gb_cuda_multiply(cuda, &cuda->qkv_product, cuda->qkv, cuda->h, l->qkv, NULL, rows->n, false));
+    GB_TRY(gb_cuda_multiply(cuda, &cuda->qkv_product, cuda->qkv, cuda->h, l->qkv, NULL, cuda->rows, false));
     GB_TRY(prepare(cuda, l, kv));
     GB_TRY(attend(cuda, layer, kv));
-    return gb_cuda_multiply(cuda, &cuda->o_product, cuda->x, cuda->attended, l->o, l->o_bias, rows->n, true);
+    if (cuda->part.tensor_ranks > 1) return gb_cuda_project_together(cuda, l);
+    return gb_cuda_multiply(cuda, &cuda->o_product, cuda->x, cuda->attended, l->o, l->o_bias, cuda->rows, true);
 }

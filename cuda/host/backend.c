@@ -1,6 +1,6 @@
 /* The plugin: the exported symbol, the probe of the device, and the life of a context. GB_CUDA_NAME is "cuda", or "cuemu" where the
    emulator stands for the device. */
-#include "cuda/host/context.h"
+#include "cuda/host/rank.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static int take_hidden(gb_cuda *cuda, size_t rows)
 static int take_attention(gb_cuda *cuda, size_t rows)
 {
     const gb_model_config *c = &cuda->config;
-    size_t per_partial = (size_t)c->kv_heads * GB_K_TILE_ROWS * (c->head_dim + 2);
+    size_t per_partial = (size_t)cuda->part.kv_heads * GB_K_TILE_ROWS * (c->head_dim + 2);
     size_t chunks = (cuda->base.info.limits.max_positions + GB_K_CHUNK - 1) / GB_K_CHUNK + 1;
     size_t partials = max_of(chunks, cuda->max_partials < GB_CUDA_PARTIALS ? cuda->max_partials : GB_CUDA_PARTIALS);
     GB_TRY(gb_cuda_take(cuda, &cuda->qkv, rows * cuda->qkv_dim, sizeof(float)));
@@ -95,7 +95,7 @@ static int take_routes(gb_cuda *cuda, size_t rows)
 {
     const gb_model_config *c = &cuda->config;
     const gb_ops_info *info = &cuda->base.info;
-    size_t routes = rows * c->experts_per_token, grouped = max_of(routes, rows);
+    size_t routes = rows * c->experts_per_token, arrivals = cuda->max_arrivals;
     GB_TRY(gb_cuda_take(cuda, &cuda->router_logits, rows * c->experts, sizeof(float)));
     GB_TRY(gb_cuda_take(cuda, &cuda->weights, routes, sizeof(float)));
     GB_TRY(gb_cuda_take(cuda, &cuda->experts, routes, sizeof(int32_t)));
@@ -105,15 +105,16 @@ static int take_routes(gb_cuda *cuda, size_t rows)
     GB_TRY(gb_cuda_take(cuda, &cuda->offsets, info->slots + 1, sizeof(uint32_t)));
     GB_TRY(gb_cuda_take(cuda, &cuda->dispatch_work, info->slots + 1, sizeof(uint32_t)));
     GB_CUDA(cudaMemset(cuda->dispatch_work, 0, (info->slots + 1) * sizeof(uint32_t)));
-    GB_TRY(gb_cuda_take(cuda, &cuda->grouped, routes * c->hidden, sizeof(uint16_t)));
-    GB_TRY(gb_cuda_take(cuda, &cuda->gated, max_of(routes * c->expert_intermediate, rows * c->dense_intermediate), sizeof(uint16_t)));
-    return gb_cuda_take(cuda, &cuda->expert_out, grouped * c->hidden, sizeof(uint16_t));
+    cuda->group_offsets = cuda->offsets;
+    GB_TRY(gb_cuda_take(cuda, &cuda->grouped, arrivals * c->hidden, sizeof(uint16_t)));
+    GB_TRY(gb_cuda_take(cuda, &cuda->gated, max_of(arrivals * c->expert_intermediate, rows * c->dense_intermediate), sizeof(uint16_t)));
+    return gb_cuda_take(cuda, &cuda->expert_out, max_of(arrivals, rows) * c->hidden, sizeof(uint16_t));
 }
 
 static int take_counts(gb_cuda *cuda)
 {
     const gb_ops_info *info = &cuda->base.info;
-    size_t cells = (size_t)info->moe_layers * info->limits.engines * info->experts;
+    size_t cells = (size_t)info->moe_layers * cuda->part.engines * info->experts;
     GB_TRY(gb_cuda_take(cuda, &cuda->sent, cells, sizeof(uint32_t)));
     GB_TRY(gb_cuda_take(cuda, &cuda->received, info->limits.ranks, sizeof(uint32_t)));
     GB_TRY(gb_cuda_take(cuda, &cuda->fault, 1, sizeof(gb_k_fault)));
@@ -141,7 +142,7 @@ static int take_head(gb_cuda *cuda)
 static int take_kv(gb_cuda *cuda)
 {
     const gb_ops_limits *limits = &cuda->base.info.limits;
-    cuda->kv_layer_elements = limits->engines * kv_layer_elements(&cuda->config, limits->blocks_per_engine);
+    cuda->kv_layer_elements = cuda->part.engines * kv_layer_elements(&cuda->config, limits->blocks_per_engine) / cuda->part.tensor_ranks;
     size_t bytes = cuda->config.layers * cuda->kv_layer_elements * sizeof(uint16_t);
     cuda->base.info.kv_bytes = bytes;
     GB_TRY(gb_cuda_take(cuda, &cuda->kv, bytes, 1));
@@ -181,20 +182,23 @@ static int take_memory(gb_cuda *cuda)
     GB_TRY(gb_cuda_take_maps(cuda));
     GB_TRY(take_hidden(cuda, rows));
     GB_TRY(take_attention(cuda, rows));
-    GB_TRY(take_routes(cuda, rows));
+    GB_TRY(take_routes(cuda, cuda->max_share));
     GB_TRY(take_counts(cuda));
-    return take_head(cuda);
+    GB_TRY(take_head(cuda));
+    return cuda->world ? gb_cuda_take_rank(cuda) : GB_OK;
 }
 
 /* --- life --- */
 
-static void cuda_free(gb_ops *ops)
+void gb_cuda_free(gb_ops *ops)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     gb_cuda_product *products[] = {&cuda->qkv_product, &cuda->o_product, &cuda->router_product, &cuda->head_product};
     cudaSetDevice(cuda->device);
+    if (cuda->world) gb_cuda_settle(cuda);    /* a device with a collective that nobody joins would never be done */
     cudaDeviceSynchronize();
     gb_cuda_free_graphs(cuda);
+    if (cuda->world) gb_cuda_leave_world(cuda);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++) gb_cuda_product_free(products[i]);
     gb_cuda_experts_close(cuda);
     if (cuda->lt) cublasLtDestroy(cuda->lt);
@@ -210,7 +214,7 @@ static const gb_ops_table cuda_table = {
     .embed = gb_cuda_embed, .compact = gb_cuda_compact, .norm = gb_cuda_norm, .attention = gb_cuda_attention, .mlp = gb_cuda_mlp,
     .router = gb_cuda_router, .dispatch = gb_cuda_dispatch, .experts = gb_cuda_experts, .combine = gb_cuda_combine, .head = gb_cuda_head,
     .sample = gb_cuda_sample, .finish = gb_cuda_finish, .copy_expert = gb_cuda_copy_expert, .checksum = gb_cuda_checksum, .read = gb_cuda_read,
-    .cancel = gb_cuda_cancel, .cancelled = gb_cuda_cancelled, .free = cuda_free,
+    .cancel = gb_cuda_cancel, .cancelled = gb_cuda_cancelled, .free = gb_cuda_free,
 };
 
 static int open_device(gb_cuda *cuda)
@@ -234,15 +238,16 @@ static int open_products(gb_cuda *cuda)
 {
     const gb_model_config *c = &cuda->config;
     GB_TRY(gb_cuda_product_new(cuda, &cuda->qkv_product, cuda->qkv_dim, c->hidden, false, false));
-    GB_TRY(gb_cuda_product_new(cuda, &cuda->o_product, c->hidden, cuda->q_dim, false, c->attention_bias));
+    GB_TRY(gb_cuda_product_new(cuda, &cuda->o_product, c->hidden, cuda->q_dim, false, c->attention_bias && cuda->part.tensor_ranks == 1));
     if (c->moe_layers) GB_TRY(gb_cuda_product_new(cuda, &cuda->router_product, c->experts, c->hidden, true, false));
     return gb_cuda_product_new(cuda, &cuda->head_product, c->vocab, c->hidden, false, false);
 }
 
-static int open_cuda(gb_cuda *cuda, const gb_weights *weights, const gb_backend_options *options)
+static int open_cuda(gb_cuda *cuda, const gb_weights *weights, const gb_backend_options *options, const gb_cuda_seat *seat)
 {
     GB_TRY(open_device(cuda));
     GB_TRY(gb_cuda_experts_open(cuda, options->experts));
+    if (seat) GB_TRY(gb_cuda_join_world(cuda, options, seat));
     GB_TRY(open_products(cuda));
     GB_TRY(gb_cuda_load_weights(cuda, weights));
     GB_TRY(take_memory(cuda));
@@ -252,15 +257,24 @@ static int open_cuda(gb_cuda *cuda, const gb_weights *weights, const gb_backend_
     return GB_OK;
 }
 
-static void fill_shape(gb_cuda *cuda, const gb_ops_limits *l)
+static void fill_part(gb_cuda *cuda, const gb_ops_limits *l)
+{
+    const gb_model_config *c = &cuda->config;
+    const gb_cuda_part *part = &cuda->part;
+    cuda->max_spans = part->engines * l->max_works;
+    cuda->max_rows = (part->engines * l->max_tokens + part->unit - 1) / part->unit * part->unit;
+    cuda->max_share = cuda->max_rows / part->tensor_ranks;
+    cuda->max_arrivals = cuda->max_share * gb_cuda_arrivals_per_row(cuda);
+    cuda->q_dim = part->heads * c->head_dim;
+    cuda->kv_dim = part->kv_heads * c->head_dim;
+    cuda->qkv_dim = cuda->q_dim + 2 * cuda->kv_dim;
+}
+
+static void fill_shape(gb_cuda *cuda, const gb_ops_limits *l, const gb_cuda_seat *seat)
 {
     const gb_model_config *c = &cuda->config;
     gb_ops_info *info = &cuda->base.info;
     uint32_t works = l->engines * l->max_works;
-    cuda->max_rows = l->engines * l->max_tokens;
-    cuda->q_dim = c->heads * c->head_dim;
-    cuda->kv_dim = c->kv_heads * c->head_dim;
-    cuda->qkv_dim = cuda->q_dim + 2 * cuda->kv_dim;
     cuda->place_elements = (size_t)3 * c->expert_intermediate * c->hidden;
     *info = (gb_ops_info){
         .backend = GB_CUDA_NAME, .limits = *l, .layers = c->layers, .moe_layers = c->moe_layers, .experts = c->experts,
@@ -269,28 +283,40 @@ static void fill_shape(gb_cuda *cuda, const gb_ops_limits *l)
         .head_rows = works < GB_CUDA_HEAD_ROWS ? works : GB_CUDA_HEAD_ROWS,
     };
     info->places = l->private_ranks ? info->slots + l->ranks : c->experts;
+    cuda->part = seat ? gb_cuda_part_of(cuda, seat) : (gb_cuda_part){
+        .engines = l->engines, .tensor_ranks = 1, .heads = c->heads, .kv_heads = c->kv_heads, .slots = info->slots, .places = info->places, .unit = 1,
+    };
+    fill_part(cuda, l);
 }
 
-static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options, gb_error *err)
+int gb_cuda_open(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
+                 const gb_cuda_seat *seat, gb_error *err)
 {
     if (options->log) gb_log_set_sink(options->log, options->log_self, GB_LOG_DEBUG);    /* the other side knows which level it wants */
     int status = gb_backend_check_limits(&options->limits, config, err);
     if (status == GB_OK) status = check_model(config, options, err);
+    if (status == GB_OK && seat) status = gb_cuda_check_seat(config, options, seat, err);
     if (status != GB_OK) return status;
     gb_cuda *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return gb_fail(err, GB_ENOMEM, "out of memory for the " GB_CUDA_NAME " backend");
-    cuda->base.table = &cuda_table;
+    cuda->base.table = seat ? &gb_cuda_rank_table : &cuda_table;
     cuda->config = *config;
     cuda->eager = options->eager;
+    cuda->device = seat ? seat->device : 0;
     gb_arena_init(&cuda->arena);
-    fill_shape(cuda, &options->limits);
-    status = open_cuda(cuda, weights, options);
+    fill_shape(cuda, &options->limits, seat);
+    status = open_cuda(cuda, weights, options, seat);
     if (status == GB_OK) {
         *out = &cuda->base;
         return GB_OK;
     }
-    cuda_free(&cuda->base);
+    gb_cuda_free(&cuda->base);
     return gb_fail(err, status, "backend " GB_CUDA_NAME ": %s", gb_k_message());
+}
+
+static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options, gb_error *err)
+{
+    return gb_cuda_open(out, config, weights, options, NULL, err);
 }
 
 __attribute__((visibility("default"))) const gb_backend *gimbal_backend_open(uint32_t abi);

@@ -1,12 +1,14 @@
 /* The inside of the CUDA backend: one context on one device with weights, KV cache and the activations of the running round, all
-   taken at start. Ranks are virtual here: their slots are places in one pool of equal expert buffers. Owned by the thread that runs
+   taken at start. Alone it is all ranks: their slots are places in one pool of equal expert buffers. Or it is one rank of a world
+   (world.h, rank.h), with its engine's rows and KV cache, its share of the heads and its own experts. Owned by the thread that runs
    rounds; another thread touches the flags of cancel.c and, to copy experts, the migrate stream.
 
    Work is queued on the compute stream and nobody waits for it before tokens are sampled or the round is finished. The host writes
    the tables of a round into pinned memory that the last upload must have left (the event uploaded).
 
    A round in which every sequence has one row waits: its ops only note what they are given, and the whole step runs as one graph when
-   somebody wants its logits or its end (step.c). Rows and partial results are padded to a power of two, so that few graphs do. */
+   somebody wants its logits or its end (step.c). Rows and partial results are padded to a power of two, so that few graphs do. The ranks
+   of a world pad every round to as many rows as the busiest engine has: collectives of one size, and the same graphs everywhere. */
 #ifndef GB_CUDA_CONTEXT_H
 #define GB_CUDA_CONTEXT_H
 
@@ -72,14 +74,26 @@ typedef struct gb_cuda_tables {
 
 /* Where experts live, all layers; live and staged on the device, and pinned. */
 typedef struct gb_cuda_maps {
-    int32_t *route, *other, *place;            /* [moe_layers][engines][experts] twice, [moe_layers][slots] */
+    int32_t *route, *other, *place;            /* [moe_layers][part.engines][experts] twice, [moe_layers][part.slots] */
+    uint32_t *version;                         /* [1] */
     uint16_t *other_share;
     uint32_t words;                            /* of all of it */
 } gb_cuda_maps;
 
+/* What of the model and of a round is computed here: everything, or a rank's share. */
+typedef struct gb_cuda_part {
+    uint32_t rank, engine, engines;            /* engine: the first of those whose rows and KV cache are here */
+    uint32_t tensor_ranks, tensor_rank;        /* ranks of the engine, and which of them this is; 1, 0 alone */
+    uint32_t heads, kv_heads;
+    uint32_t first_slot, slots, places;        /* of one MoE layer */
+    uint32_t unit;                             /* rows are a multiple of it */
+} gb_cuda_part;
+
 typedef struct gb_cuda {
     gb_ops base;
     gb_model_config config;
+    gb_cuda_part part;
+    struct gb_cuda_world *world;               /* NULL: alone */
     gb_arena arena;
     int device;
     uint32_t processors, capability;           /* 90: 9.0 */
@@ -91,7 +105,8 @@ typedef struct gb_cuda {
     void *device_memory[GB_CUDA_ALLOCATIONS], *pinned_memory[GB_CUDA_ALLOCATIONS];
     uint32_t n_device, n_pinned;
 
-    uint32_t max_rows, max_blocks, max_partials, q_dim, kv_dim, qkv_dim;
+    uint32_t max_rows, max_spans, max_blocks, max_partials, q_dim, kv_dim, qkv_dim;
+    uint32_t max_share, max_arrivals;          /* rows between attention and experts; rows for the experts of a layer */
     struct gb_cuda_flags *cancelled;           /* [engines * max_works] */
 
     gb_cuda_layer *layers;
@@ -104,7 +119,11 @@ typedef struct gb_cuda {
     float *angles;                             /* [max_positions][head_dim / 2][2] */
 
     gb_cuda_tables pinned, tables;
+    gb_span *own_spans;                        /* [max_spans] of the engines that are here, rows counted from 0 */
+    uint32_t *own_from;                        /* [max_spans] where their rows lay */
+    uint32_t first_row, own_rows;              /* which rows of the round they are */
     uint32_t rows;                             /* of the running round, with padding */
+    uint32_t share_first, share;               /* those of them that this rank routes: all, unless the engine has several ranks */
     bool eager;                                /* no graphs */
     bool waits;                                /* the round has not begun to run */
     uint32_t row_bucket, partial_bucket;       /* which graph it will be */
@@ -123,8 +142,9 @@ typedef struct gb_cuda {
     float *router_logits, *weights;
     int32_t *experts, *slot_of_route, *grouped_of_route;
     uint32_t *place_in_slot, *offsets, *dispatch_work;
+    const uint32_t *group_offsets;             /* [part.slots + 1] of the rows for experts; offsets when alone */
     uint16_t *grouped, *gated, *expert_out;
-    uint32_t *sent, *received;                 /* [moe_layers][engines][experts], [ranks] of this round */
+    uint32_t *sent, *received;                 /* [moe_layers][part.engines][experts], [ranks] of this round */
     uint32_t *pinned_sent, *pinned_received;
     gb_matrix *counts;                         /* where the round wants them; NULL before its first dispatch */
     uint64_t *rank_tokens;
@@ -141,6 +161,16 @@ int gb_cuda_take(gb_cuda *cuda, void *out, size_t count, size_t size);
 int gb_cuda_take_pinned(gb_cuda *cuda, void *out, size_t count, size_t size);
 void gb_cuda_give_back(gb_cuda *cuda);
 
+/* backend.c: an op table, of one rank where a seat is given. */
+struct gb_cuda_seat;
+int gb_cuda_open(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
+                 const struct gb_cuda_seat *seat, gb_error *err);
+void gb_cuda_free(gb_ops *ops);
+
+/* wait.c: until the stream, or the event, has done all it was given. In a world for no longer than its timeout. */
+int gb_cuda_wait(gb_cuda *cuda, cudaStream_t stream);
+int gb_cuda_wait_event(gb_cuda *cuda, cudaEvent_t event);
+
 /* weights.c: takes the memory and fills it. */
 int gb_cuda_load_weights(gb_cuda *cuda, const gb_weights *weights);
 
@@ -149,6 +179,7 @@ int gb_cuda_load_weights(gb_cuda *cuda, const gb_weights *weights);
 int gb_cuda_take_tables(gb_cuda *cuda);
 int gb_cuda_lay_rows(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from);
 gb_k_rows gb_cuda_rows(const gb_cuda *cuda);
+gb_k_rows gb_cuda_share_rows(const gb_cuda *cuda);
 
 /* step.c: runs a round that waits, as a graph. */
 int  gb_cuda_start(gb_cuda *cuda);
@@ -158,6 +189,8 @@ void gb_cuda_free_graphs(gb_cuda *cuda);
 int gb_cuda_take_maps(gb_cuda *cuda);
 int gb_cuda_commit_maps(gb_cuda *cuda, const gb_placement *placement);
 gb_k_map gb_cuda_map(const gb_cuda *cuda, uint32_t moe_layer);
+/* Where a place of all ranks (placement.h) is in this context's pool; -1: not here. */
+int32_t gb_cuda_local_place(const gb_cuda *cuda, int32_t place);
 
 /* product.c */
 int  gb_cuda_product_new(gb_cuda *cuda, gb_cuda_product *p, uint32_t n, uint32_t k, bool f32, bool bias);

@@ -86,8 +86,7 @@ static int read_groups(gb_cuda *cuda, const gb_k_experts_args *a)
     GB_CUDA(cudaMemcpyAsync(e->pinned_offsets, a->offsets, (slots + 1) * sizeof *a->offsets, cudaMemcpyDeviceToHost, cuda->compute));
     if (a->pool.place_of_slot)
         GB_CUDA(cudaMemcpyAsync(e->pinned_places, a->pool.place_of_slot, slots * sizeof *e->pinned_places, cudaMemcpyDeviceToHost, cuda->compute));
-    GB_CUDA(cudaStreamSynchronize(cuda->compute));
-    return GB_OK;
+    return gb_cuda_wait(cuda, cuda->compute);
 }
 
 static int run_cublas(gb_cuda *cuda, const gb_k_experts_args *a)

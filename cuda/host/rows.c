@@ -1,5 +1,8 @@
 /* The tables of a round: for each row its token, position, engine and KV blocks; the tiles of attention. Laid out once for the largest
-   round, written in pinned memory, sent as far as it is used. */
+   round, written in pinned memory, sent as far as it is used.
+
+   A rank of a world is told the rows of all engines. It lays those of its own, and pads them to as many as the busiest engine has: what
+   all ranks must decide alike (how long collectives are, whether the round is a graph and which) follows from rows that all of them know. */
 #include "cuda/host/context.h"
 
 #include <string.h>
@@ -23,10 +26,8 @@ static void *take(cursor *c, size_t bytes)
 
 static void place_tiles(gb_cuda_tiles *t, cursor *c, const gb_cuda *cuda)
 {
-    const gb_ops_limits *limits = &cuda->base.info.limits;
-    uint32_t spans = limits->engines * limits->max_works;
     t->partials = take(c, cuda->max_partials * sizeof *t->partials);
-    t->merges = take(c, spans * sizeof *t->merges);    /* padding included: a bucket is at most all spans */
+    t->merges = take(c, cuda->max_spans * sizeof *t->merges);    /* padding included: a bucket is at most all spans */
     t->wholes = take(c, cuda->max_rows * sizeof *t->wholes);
 }
 
@@ -50,9 +51,11 @@ int gb_cuda_take_tables(gb_cuda *cuda)
 {
     const gb_ops_limits *limits = &cuda->base.info.limits;
     cursor measure = {0}, pinned = {0}, device = {0};
-    uint32_t spans = limits->engines * limits->max_works;
-    cuda->max_blocks = spans * ceil_of(limits->max_positions, GB_BLOCK_TOKENS);
-    cuda->max_partials = spans * (ceil_of(limits->max_positions, GB_K_CHUNK) + 1);
+    cuda->own_spans = GB_ARENA_NEW(&cuda->arena, gb_span, cuda->max_spans);
+    cuda->own_from = GB_ARENA_NEW(&cuda->arena, uint32_t, cuda->max_spans);
+    if (!cuda->own_spans || !cuda->own_from) return gb_k_fail(GB_ENOMEM, "out of memory for the tables of a round");
+    cuda->max_blocks = cuda->max_spans * ceil_of(limits->max_positions, GB_BLOCK_TOKENS);
+    cuda->max_partials = cuda->max_spans * (ceil_of(limits->max_positions, GB_K_CHUNK) + 1);
     place_tables(&cuda->tables, &measure, cuda);
     GB_TRY(gb_cuda_take_pinned(cuda, &pinned.base, measure.used, 1));
     GB_TRY(gb_cuda_take(cuda, &device.base, measure.used, 1));
@@ -63,6 +66,27 @@ int gb_cuda_take_tables(gb_cuda *cuda)
 }
 
 /* --- a round --- */
+
+/* The spans of the engines that are here, their rows counted from 0; own_from says where those rows lie now. */
+static gb_row_set take_own(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from)
+{
+    const gb_cuda_part *part = &cuda->part;
+    gb_row_set own = {.spans = cuda->own_spans};
+    uint32_t before = cuda->first_row;
+    cuda->first_row = 0;
+    for (uint32_t i = 0; i < rows->n_spans; i++) {
+        gb_span s = rows->spans[i];
+        if (s.engine < part->engine || s.engine >= part->engine + part->engines) continue;
+        if (own.n_spans == 0) cuda->first_row = s.row;
+        s.engine -= part->engine;
+        s.row -= cuda->first_row;
+        cuda->own_from[own.n_spans] = from ? from[i] - before : s.row;
+        cuda->own_spans[own.n_spans++] = s;
+        own.n += s.count;
+    }
+    cuda->own_rows = own.n;
+    return own;
+}
 
 static void lay_span(gb_cuda *cuda, const gb_span *s, uint32_t from, uint32_t first_block)
 {
@@ -76,14 +100,14 @@ static void lay_span(gb_cuda *cuda, const gb_span *s, uint32_t from, uint32_t fi
     }
 }
 
-static uint32_t lay_spans(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from)
+static uint32_t lay_spans(gb_cuda *cuda, const gb_row_set *rows)
 {
     uint32_t n_blocks = 0;
     for (uint32_t i = 0; i < rows->n_spans; i++) {
         const gb_span *s = &rows->spans[i];
         uint32_t n = ceil_of(s->start + s->count, GB_BLOCK_TOKENS);
         GB_ASSERT(n_blocks + n <= cuda->max_blocks);
-        lay_span(cuda, s, from ? from[i] : s->row, n_blocks);
+        lay_span(cuda, s, cuda->own_from[i], n_blocks);
         memcpy(cuda->pinned.blocks + n_blocks, s->blocks, n * sizeof *s->blocks);
         n_blocks += n;
     }
@@ -95,10 +119,17 @@ static uint32_t first_chunk(uint32_t position, uint32_t window)
     return window && position + 1 > window ? (position + 1 - window) / GB_K_CHUNK : 0;
 }
 
+static uint32_t last_chunk(const gb_span *s) { return (s->start + s->count - 1) / GB_K_CHUNK; }
+
 /* Few query rows: every chunk of positions on its own, then a merge. */
+static bool goes_by_chunks(const gb_cuda *cuda, const gb_span *s)
+{
+    return s->count * (cuda->config.heads / cuda->config.kv_heads) <= GB_K_TILE_ROWS;
+}
+
 static void add_partials(gb_cuda *cuda, gb_cuda_tiles *t, const gb_span *s, uint32_t window)
 {
-    uint32_t first = first_chunk(s->start, window), last = (s->start + s->count - 1) / GB_K_CHUNK;
+    uint32_t first = first_chunk(s->start, window), last = last_chunk(s);
     GB_ASSERT(t->n_partials + last - first < cuda->max_partials);
     t->merges[t->n_merges++] = (gb_k_merge_tile){s->row, s->count, t->n_partials, last - first + 1};
     for (uint32_t chunk = first; chunk <= last; chunk++)
@@ -120,12 +151,37 @@ static void lay_tiles(gb_cuda *cuda, gb_cuda_tiles *t, const gb_row_set *rows, u
     t->n_partials = t->n_merges = t->n_wholes = 0;
     for (uint32_t i = 0; i < rows->n_spans; i++) {
         const gb_span *s = &rows->spans[i];
-        if (s->count * group <= GB_K_TILE_ROWS) add_partials(cuda, t, s, window);
+        if (goes_by_chunks(cuda, s)) add_partials(cuda, t, s, window);
         else add_wholes(t, s, GB_K_PREFILL_ROWS / group, window);
     }
 }
 
-/* --- rounds that can be a graph --- */
+/* --- what all ranks decide alike --- */
+
+/* Of the busiest engine; alone, all engines are one. */
+typedef struct agreement {
+    uint32_t rows, partials;
+    bool steps;    /* every sequence has one row */
+} agreement;
+
+static uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+static agreement agree(const gb_cuda *cuda, const gb_row_set *rows)
+{
+    agreement all = {.steps = true};
+    uint32_t engine_rows = 0, engine_partials = 0;
+    for (uint32_t i = 0; i < rows->n_spans; i++) {
+        const gb_span *s = &rows->spans[i];
+        if (cuda->world && i && s->engine != rows->spans[i - 1].engine) engine_rows = engine_partials = 0;
+        engine_rows += s->count;
+        engine_partials += goes_by_chunks(cuda, s) ? last_chunk(s) + 1 : 0;
+        all.rows = most(all.rows, engine_rows);
+        all.partials = most(all.partials, engine_partials);
+        all.steps &= s->count == 1;
+    }
+    return all;
+}
 
 static uint32_t bucket_of(uint32_t n)
 {
@@ -134,35 +190,39 @@ static uint32_t bucket_of(uint32_t n)
     return bucket;
 }
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-
-static bool can_wait(const gb_cuda *cuda, const gb_row_set *rows)
+static bool can_wait(const gb_cuda *cuda, const agreement *all)
 {
-    if (cuda->eager || rows->n != rows->n_spans) return false;    /* a span with more rows than one */
-    return rows->n <= GB_CUDA_PARTIALS && cuda->pinned.tiles[0].n_partials <= GB_CUDA_PARTIALS;
+    return !cuda->eager && all->steps && all->rows <= GB_CUDA_PARTIALS && all->partials <= GB_CUDA_PARTIALS;
 }
 
+/* Padding rows have no token and no position. */
+static void pad_rows(gb_cuda *cuda, uint32_t rows)
+{
+    gb_cuda_tables *t = &cuda->pinned;
+    const gb_cuda_part *part = &cuda->part;
+    for (rows = ceil_of(rows, part->unit) * part->unit; cuda->rows < rows; cuda->rows++) {
+        t->tokens[cuda->rows] = -1;
+        t->positions[cuda->rows] = t->engines[cuda->rows] = t->first_block[cuda->rows] = t->from[cuda->rows] = 0;
+    }
+    cuda->share = rows / part->tensor_ranks;
+    cuda->share_first = part->tensor_rank * cuda->share;
+    t->dense_offsets[1] = cuda->share;
+}
+
+/* Padding tiles have no rows. A window sees no more chunks than none. */
 static void pad_tiles(gb_cuda_tiles *t, uint32_t merges, uint32_t partials)
 {
     while (t->n_merges < merges) t->merges[t->n_merges++] = (gb_k_merge_tile){0};
     while (t->n_partials < partials) t->partials[t->n_partials++] = (gb_k_tile){0};
 }
 
-/* Padding rows have no token and no position; padding tiles have no rows. A window sees no more chunks than none. */
-static void pad_to_buckets(gb_cuda *cuda)
+static void pad_to_buckets(gb_cuda *cuda, const agreement *all)
 {
-    const gb_ops_limits *limits = &cuda->base.info.limits;
-    gb_cuda_tables *t = &cuda->pinned;
-    cuda->row_bucket = bucket_of(cuda->rows);
-    cuda->partial_bucket = bucket_of(t->tiles[0].n_partials);
-    uint32_t rows = least(1u << cuda->row_bucket, limits->engines * limits->max_works);
-    uint32_t partials = least(1u << cuda->partial_bucket, cuda->max_partials);
-    for (; cuda->rows < rows; cuda->rows++) {
-        t->tokens[cuda->rows] = -1;
-        t->positions[cuda->rows] = t->engines[cuda->rows] = t->first_block[cuda->rows] = t->from[cuda->rows] = 0;
-    }
-    t->dense_offsets[1] = rows;
-    for (int windowed = 0; windowed < 2; windowed++) pad_tiles(&t->tiles[windowed], rows, partials);
+    cuda->row_bucket = bucket_of(all->rows);
+    cuda->partial_bucket = bucket_of(all->partials);
+    uint32_t rows = least(1u << cuda->row_bucket, cuda->max_spans), partials = least(1u << cuda->partial_bucket, cuda->max_partials);
+    pad_rows(cuda, rows);
+    for (int windowed = 0; windowed < 2; windowed++) pad_tiles(&cuda->pinned.tiles[windowed], rows, partials);
 }
 
 /* --- to the device --- */
@@ -198,14 +258,16 @@ static int send_tables(gb_cuda *cuda, uint32_t n_blocks)
 
 int gb_cuda_lay_rows(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from)
 {
-    GB_CUDA(cudaEventSynchronize(cuda->uploaded));    /* the last upload still reads what is written now */
-    cuda->rows = rows->n;
-    cuda->pinned.dense_offsets[1] = rows->n;
-    uint32_t n_blocks = lay_spans(cuda, rows, from);
+    agreement all = agree(cuda, rows);
+    GB_TRY(gb_cuda_wait_event(cuda, cuda->uploaded));    /* the last upload still reads what is written now */
+    gb_row_set own = take_own(cuda, rows, from);
+    cuda->rows = own.n;
+    uint32_t n_blocks = lay_spans(cuda, &own);
     for (int windowed = 0; windowed < 2; windowed++)
-        lay_tiles(cuda, &cuda->pinned.tiles[windowed], rows, windowed ? cuda->config.sliding_window : 0);
-    cuda->waits = !from && can_wait(cuda, rows);
-    if (cuda->waits) pad_to_buckets(cuda);
+        lay_tiles(cuda, &cuda->pinned.tiles[windowed], &own, windowed ? cuda->config.sliding_window : 0);
+    cuda->waits = !from && can_wait(cuda, &all);
+    if (cuda->waits) pad_to_buckets(cuda, &all);
+    else pad_rows(cuda, all.rows);
     return send_tables(cuda, n_blocks);
 }
 
@@ -213,4 +275,11 @@ gb_k_rows gb_cuda_rows(const gb_cuda *cuda)
 {
     const gb_cuda_tables *t = &cuda->tables;
     return (gb_k_rows){cuda->rows, t->tokens, t->positions, t->engines, t->first_block, t->blocks};
+}
+
+gb_k_rows gb_cuda_share_rows(const gb_cuda *cuda)
+{
+    const gb_cuda_tables *t = &cuda->tables;
+    uint32_t first = cuda->share_first;
+    return (gb_k_rows){cuda->share, t->tokens + first, t->positions + first, t->engines + first, t->first_block + first, t->blocks};
 }

@@ -1,5 +1,5 @@
 /* From a checkpoint's tensors to device memory: bfloat16 matrices as they are in the file (q, k and v one behind the other, gate, up and
-   down of an expert in its place), float32 for norms, biases and routers. One tensor at a time through host memory; the source's pages
+   down of an expert in its place), float32 for norms, biases and routers. A rank of a world takes its heads and its experts. One tensor at a time through host memory; the source's pages
    are given back layer by layer. */
 #include "cuda/host/context.h"
 
@@ -65,6 +65,40 @@ static int load_bf16(loader *l, uint16_t *to, const gb_tensor *t)
     return GB_OK;
 }
 
+/* This rank's part of rows that are split evenly over the ranks of an engine. */
+static int load_bf16_rows(loader *l, uint16_t *to, const gb_tensor *t)
+{
+    const gb_cuda_part *part = &l->cuda->part;
+    gb_tensor rows = *t;
+    rows.dims[0] /= part->tensor_ranks;
+    rows.bytes /= part->tensor_ranks;
+    rows.data = (const char *)t->data + part->tensor_rank * elements(&rows) * gb_dtype_bytes(t->dtype);
+    return load_bf16(l, to, &rows);
+}
+
+static int load_f32_rows(loader *l, float *to, const gb_tensor *t)
+{
+    const gb_cuda_part *part = &l->cuda->part;
+    size_t n = elements(t) / part->tensor_ranks;
+    GB_TRY(read_floats(l, t));
+    GB_CUDA(cudaMemcpy(to, l->floats + part->tensor_rank * n, n * sizeof *to, cudaMemcpyHostToDevice));
+    return GB_OK;
+}
+
+/* And of columns. */
+static int load_bf16_columns(loader *l, uint16_t *to, const gb_tensor *t)
+{
+    const gb_cuda_part *part = &l->cuda->part;
+    size_t rows = t->dims[0], columns = t->dims[1], n = columns / part->tensor_ranks, first = part->tensor_rank * n;
+    if (part->tensor_ranks == 1) return load_bf16(l, to, t);
+    GB_TRY(read_floats(l, t));
+    uint16_t *rounded = (uint16_t *)l->floats;    /* from the front, behind what is read */
+    for (size_t row = 0; row < rows; row++)
+        for (size_t i = 0; i < n; i++) rounded[row * n + i] = gb_f32_to_bf16(l->floats[row * columns + first + i]);
+    GB_CUDA(cudaMemcpy(to, rounded, rows * n * sizeof *to, cudaMemcpyHostToDevice));
+    return GB_OK;
+}
+
 /* gate, up, down */
 static int load_mlp(loader *l, uint16_t *to, uint32_t layer, const char *prefix, uint32_t width)
 {
@@ -87,8 +121,10 @@ static int load_moe(loader *l, gb_cuda_layer *to, float *router, uint32_t layer,
     for (uint32_t e = 0; e < c->experts; e++) {
         char prefix[32];
         uint32_t place = cuda->base.info.limits.private_ranks ? e / per_rank * slots_per_rank + e % per_rank : e;
+        int32_t local = gb_cuda_local_place(cuda, (int32_t)place);
+        if (local < 0) continue;    /* another rank has it */
         snprintf(prefix, sizeof prefix, "experts.%u.", e);
-        uint16_t *at = cuda->pool + ((size_t)moe_layer * cuda->base.info.places + place) * cuda->place_elements;
+        uint16_t *at = cuda->pool + ((size_t)moe_layer * cuda->part.places + (uint32_t)local) * cuda->place_elements;
         GB_TRY(load_mlp(l, at, layer, prefix, c->expert_intermediate));
     }
     return GB_OK;
@@ -118,16 +154,16 @@ static int load_attention(loader *l, gb_cuda_layer *to, float *floats, uint16_t 
     GB_TRY(load_f32(l, mlp_norm, find(l, norm, layer, "post_attention")));
     GB_TRY(load_f32(l, q_norm, find(l, weight, layer, "q_norm")));
     GB_TRY(load_f32(l, k_norm, find(l, weight, layer, "k_norm")));
-    GB_TRY(load_bf16(l, matrices, find(l, weight, layer, "q_proj")));
-    GB_TRY(load_bf16(l, k, find(l, weight, layer, "k_proj")));
-    GB_TRY(load_bf16(l, v, find(l, weight, layer, "v_proj")));
-    GB_TRY(load_bf16(l, o, find(l, weight, layer, "o_proj")));
+    GB_TRY(load_bf16_rows(l, matrices, find(l, weight, layer, "q_proj")));
+    GB_TRY(load_bf16_rows(l, k, find(l, weight, layer, "k_proj")));
+    GB_TRY(load_bf16_rows(l, v, find(l, weight, layer, "v_proj")));
+    GB_TRY(load_bf16_columns(l, o, find(l, weight, layer, "o_proj")));
     if (!c->attention_bias) return GB_OK;
     to->qkv_bias = qkv_bias;
     to->o_bias = o_bias;
-    GB_TRY(load_f32(l, qkv_bias, find(l, bias, layer, "q_proj")));
-    GB_TRY(load_f32(l, qkv_bias + cuda->q_dim, find(l, bias, layer, "k_proj")));
-    GB_TRY(load_f32(l, qkv_bias + cuda->q_dim + cuda->kv_dim, find(l, bias, layer, "v_proj")));
+    GB_TRY(load_f32_rows(l, qkv_bias, find(l, bias, layer, "q_proj")));
+    GB_TRY(load_f32_rows(l, qkv_bias + cuda->q_dim, find(l, bias, layer, "k_proj")));
+    GB_TRY(load_f32_rows(l, qkv_bias + cuda->q_dim + cuda->kv_dim, find(l, bias, layer, "v_proj")));
     return load_f32(l, o_bias, find(l, bias, layer, "o_proj"));
 }
 
@@ -136,7 +172,7 @@ static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * u
 static int take_arrays(gb_cuda *cuda, arrays *a)
 {
     const gb_model_config *c = &cuda->config;
-    size_t pool = (size_t)c->moe_layers * cuda->base.info.places * cuda->place_elements;
+    size_t pool = (size_t)c->moe_layers * cuda->part.places * cuda->place_elements;
     a->norm_floats = round_up(3 * c->hidden + 2 * c->head_dim + cuda->qkv_dim, 4);
     a->matrix_elements = (size_t)(cuda->qkv_dim + cuda->q_dim) * c->hidden;
     a->dense_elements = (size_t)3 * c->dense_intermediate * c->hidden;

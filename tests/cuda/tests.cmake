@@ -62,7 +62,7 @@ endforeach()
 
 # The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
 foreach(mode IN LISTS modes)
-  foreach(test agree failure)
+  foreach(test agree failure world)
     string(REPLACE "_plain" "" program cuda_${test}_test_${mode})
     target_link_libraries(${program} PRIVATE gb_forward_harness)
   endforeach()

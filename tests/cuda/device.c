@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { ALLOCATIONS = 64 };
+enum { ALLOCATIONS = 512 };
 
 static struct { char *memory; size_t bytes; } taken[ALLOCATIONS];
 static size_t n_taken;

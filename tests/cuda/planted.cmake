@@ -47,6 +47,10 @@ gb_cuda_planted_bug(experts_start_a_tile_over_the_last_one track experts_test ex
   "__syncthreads();    /* the next tile's" "/* the next tile's" "RACE in shared memory")
 gb_cuda_planted_bug(attention_loads_over_a_tile_in_use track attention_test attention_decode attention.cuh
   "__syncthreads();    /* the tile may" "/* the tile may" "RACE in shared memory")
+gb_cuda_planted_bug(arrive_counts_before_all_is_clear track exchange_test arrive arrive.cu
+  "s_counts[i] = 0;\n    __syncthreads();" "s_counts[i] = 0;" "RACE in shared memory")
+gb_cuda_planted_bug(land_judges_before_all_is_counted track exchange_test land land.cu
+  "count_rows(a, s_rows);\n    __syncthreads();" "count_rows(a, s_rows);" "RACE in shared memory")
 
 # Copies that have not arrived: poison in plain builds, unset memory in the track build.
 gb_cuda_planted_bug(experts_multiply_what_is_under_way plain experts_test experts experts.cu
@@ -58,9 +62,13 @@ gb_cuda_planted_bug(attention_reads_what_is_under_way track attention_test atten
 gb_cuda_planted_bug(compact_writes_one_row_on plain rows_test compact compact.cu
   "a.out + (size_t)blockIdx.x" "a.out + (size_t)(blockIdx.x + 1)" "OUT OF BOUNDS")
 gb_cuda_planted_bug(dispatch_reads_past_the_last_route track dispatch_test dispatch dispatch.cu
-  "route >= routes || a.rows" "a.rows" "OUT OF BOUNDS")
+  "first + j >= routes || a.rows" "a.rows" "OUT OF BOUNDS")
 gb_cuda_planted_bug(attention_reads_keys_nobody_wrote plain attention_test attention_decode attention.cuh
   "position <= t.last;" "position <= t.last + 1;" "FAIL")
+gb_cuda_planted_bug(regroup_looks_behind_the_last_beginning track exchange_test regroup regroup.cu
+  "at < cells && a.begin" "a.begin" "OUT OF BOUNDS")
+gb_cuda_planted_bug(push_goes_beyond_its_part_of_a_window plain exchange_test push push.cu
+  "goes = number < a.stride" "goes = true" "FAIL")
 
 # Masks, and plain wrong numbers.
 gb_cuda_planted_bug(router_forgets_half_the_warp plain router_test router router.cu
@@ -69,3 +77,7 @@ gb_cuda_planted_bug(router_breaks_ties_the_other_way plain router_test router ro
   "other > best ? other : best" "other >> 32 > best >> 32 ? other : best" "FAIL")
 gb_cuda_planted_bug(combine_leaves_the_last_route_out plain dispatch_test combine combine.cu
   "k < a.K; k++" "k + 1 < a.K; k++" "FAIL")
+gb_cuda_planted_bug(spread_fills_with_plus_zero plain exchange_test spread spread.cu
+  "kNothing = 0x80008000" "kNothing = 0" "FAIL")
+gb_cuda_planted_bug(land_takes_rows_of_another_version plain exchange_test land land.cu
+  "stale = version != *a.version" "stale = false" "FAIL")

@@ -1,9 +1,13 @@
 # Programs for a machine with a GPU: the twins of tests/cuda on nvcc's kernels and the real libraries, as the target device_tests. They
-# are built wherever nvcc is, and end with status 77 and a sentence where there is no GPU. tools/device_check.sh runs them.
+# are built wherever nvcc is, and end with status 77 and a sentence where there is no GPU. tools/device_check.sh runs them and the
+# benchmark, and builds both as the target device_check.
 add_custom_target(device_tests)
+add_custom_target(device_check DEPENDS device_tests)
 if(NOT GB_NVCC)
   return()
 endif()
+
+add_dependencies(device_check gimbal_cuda_bench)
 
 # Kernels of the tests; the zoo's are wrong on purpose and only the emulator says so.
 file(GLOB device_kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/*.cu)

@@ -27,7 +27,7 @@ LIBRARIES = {
     r"jansson\.h": ["core/model", "bindings/lua", "bindings/rpc", "bindings/cli"],
     r"pcre2\.h": ["core/model"],
     r"utf8proc\.h": ["core/model"],
-    r"(cuda|nccl|cublas).*\.h": ["cuda/host", "cuda/kernels", "cuda/cuemu"],
+    r"(cuda|nccl|cublas).*\.h": ["cuda/host", "cuda/kernels", "cuda/cuemu", "cuda/bench"],
     r"pthread\.h|stdatomic\.h|threads\.h": ["core/cpu", "cuda/host", "bindings/uv", "bindings/cli", "bindings/lua"],
 }
 

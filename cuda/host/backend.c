@@ -1,5 +1,7 @@
 /* The plugin: the exported symbol, the probe of the device, and the life of a context. GB_CUDA_NAME is "cuda", or "cuemu" where the
    emulator stands for the device. */
+#include "cuda/host/gang.h"
+#include "cuda/host/layout.h"
 #include "cuda/host/rank.h"
 
 #include <math.h>
@@ -292,7 +294,6 @@ static void fill_shape(gb_cuda *cuda, const gb_ops_limits *l, const gb_cuda_seat
 int gb_cuda_open(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
                  const gb_cuda_seat *seat, gb_error *err)
 {
-    if (options->log) gb_log_set_sink(options->log, options->log_self, GB_LOG_DEBUG);    /* the other side knows which level it wants */
     int status = gb_backend_check_limits(&options->limits, config, err);
     if (status == GB_OK) status = check_model(config, options, err);
     if (status == GB_OK && seat) status = gb_cuda_check_seat(config, options, seat, err);
@@ -314,10 +315,32 @@ int gb_cuda_open(gb_ops **out, const gb_model_config *config, const gb_weights *
     return gb_fail(err, status, "backend " GB_CUDA_NAME ": %s", gb_k_message());
 }
 
+/* --- one device, or a gang of ranks with a device each --- */
+
+static const gb_follower_calls rank_calls = {
+    .ids = gb_cuda_world_ids, .open = gb_cuda_rank_new, .send = gb_cuda_send_expert, .receive = gb_cuda_receive_expert, .give_up = gb_cuda_give_up,
+};
+
 static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options, gb_error *err)
 {
-    return gb_cuda_open(out, config, weights, options, NULL, err);
+    int devices = 0;
+    gb_cuda_layout layout;
+    gb_backend_options own = *options;
+    if (options->log) gb_log_set_sink(options->log, options->log_self, GB_LOG_DEBUG);    /* the other side knows which level it wants */
+    if (cudaGetDeviceCount(&devices) != cudaSuccess) {
+        cudaGetLastError();
+        devices = 0;
+    }
+    int status = gb_backend_check_limits(&options->limits, config, err);
+    if (status == GB_OK) status = gb_cuda_choose_layout(&layout, config, options, (uint32_t)devices, err);
+    if (status != GB_OK) return status;
+    if (layout == GB_CUDA_ONE) return gb_cuda_open(out, config, weights, options, NULL, err);
+    if (!own.limits.private_ranks) gb_log(GB_LOG_INFO, "rank_memory is private: each rank has the memory of its own GPU");
+    own.limits.private_ranks = true;
+    return gb_gang_new(out, &rank_calls, config, weights, &own, layout == GB_CUDA_PROCESSES, err);
 }
+
+static int serve_rank(int socket, gb_error *err) { return gb_follower_serve(&rank_calls, socket, err); }
 
 __attribute__((visibility("default"))) const gb_backend *gimbal_backend_open(uint32_t abi);
 
@@ -325,6 +348,7 @@ const gb_backend *gimbal_backend_open(uint32_t abi)
 {
     static const gb_backend backend = {
         .abi = GB_BACKEND_ABI, .sizes = GB_BACKEND_SIZES, .name = GB_CUDA_NAME, .probe = probe, .block_bytes = block_bytes, .ops_new = ops_new,
+        .serve_rank = serve_rank,
     };
     return abi == GB_BACKEND_ABI ? &backend : NULL;
 }

@@ -92,10 +92,15 @@ static int get_rows(follower *r, gb_wire_message *m)
     return status ? gb_k_fail(status, "a message about the rows of a round cannot be used: %s", gb_status_message(status)) : GB_OK;
 }
 
+static void clear_counts(follower *r)
+{
+    memset(r->rank_tokens, 0, ops_of(r)->info.limits.ranks * sizeof *r->rank_tokens);
+    gb_matrix_clear(&r->counts);
+}
+
 static int embed(follower *r, gb_wire_message *m)
 {
-    if (r->rank_tokens) memset(r->rank_tokens, 0, ops_of(r)->info.limits.ranks * sizeof *r->rank_tokens);
-    gb_matrix_clear(&r->counts);
+    clear_counts(r);
     GB_TRY(get_rows(r, m));
     return gb_ops_embed(ops_of(r), &r->rows.set);
 }
@@ -191,9 +196,10 @@ static int sample(follower *r, gb_wire_message *m)
 /* Tokens received by rank, then the rows of counts that are not all zero. */
 static int finish(follower *r, gb_wire_message *m)
 {
-    (void)m;
-    GB_TRY(gb_ops_finish(ops_of(r)));
     const gb_ops_info *info = &ops_of(r)->info;
+    uint32_t due, nothing;
+    gb_wire_get_numbers(m, &due, &nothing);
+    GB_TRY(gb_ops_finish(ops_of(r), due ? &r->counts : NULL));
     gb_wire_put(&r->answer, r->rank_tokens, info->limits.ranks, sizeof *r->rank_tokens);
     for (uint32_t i = 0; i < info->moe_layers * info->limits.engines; i++) {
         const uint64_t *row = r->counts.counts + (size_t)i * info->experts;
@@ -203,7 +209,16 @@ static int finish(follower *r, gb_wire_message *m)
         gb_wire_put_numbers(&r->answer, i, 0);
         gb_wire_put(&r->answer, row, info->experts, sizeof *row);
     }
+    clear_counts(r);
     return GB_OK;
+}
+
+static int forget(follower *r, gb_wire_message *m)
+{
+    (void)m;
+    int status = gb_ops_finish(ops_of(r), &r->counts);
+    clear_counts(r);
+    return status == GB_EDOWN ? status : GB_OK;    /* a round that failed may say so again */
 }
 
 static bool is_written(const uint32_t *row, size_t words)
@@ -241,7 +256,7 @@ static const struct { op *run; bool asks; } ops[GB_WIRE_KINDS] = {
     [GB_WIRE_EMBED] = {embed}, [GB_WIRE_COMPACT] = {compact}, [GB_WIRE_NORM] = {norm}, [GB_WIRE_ATTENTION] = {attention},
     [GB_WIRE_MLP] = {mlp}, [GB_WIRE_ROUTER] = {router}, [GB_WIRE_MAP] = {map}, [GB_WIRE_DISPATCH] = {dispatch},
     [GB_WIRE_EXPERTS] = {experts}, [GB_WIRE_COMBINE] = {combine}, [GB_WIRE_HEAD] = {head}, [GB_WIRE_SAMPLE] = {sample, true},
-    [GB_WIRE_FINISH] = {finish, true}, [GB_WIRE_READ] = {read_rows, true},
+    [GB_WIRE_FINISH] = {finish, true}, [GB_WIRE_READ] = {read_rows, true}, [GB_WIRE_FORGET] = {forget},
 };
 
 static void note(follower *r, int status)
@@ -251,7 +266,7 @@ static void note(follower *r, int status)
     snprintf(r->why, sizeof r->why, "%s", gb_k_message());
 }
 
-/* A round that failed is over, unless the device is down; a map is kept whatever became of the round. */
+/* A failure is told once, unless the device is down; a map is kept whatever became of the round. */
 static void carry_out(follower *r, gb_wire_message *m)
 {
     if (m->kind == GB_WIRE_EMBED && r->status != GB_EDOWN) r->status = GB_OK;
@@ -265,6 +280,7 @@ static void carry_out(follower *r, gb_wire_message *m)
     if (r->status != GB_OK) {
         gb_wire_clear(&r->answer);
         put_answer(&r->answer, r->status, r->why);
+        if (r->status != GB_EDOWN) r->status = GB_OK;
     }
     r->last_sign = gb_wire_now();
     send_answer(r, GB_WIRE_ROUNDS, &r->answer);

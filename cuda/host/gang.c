@@ -27,8 +27,9 @@ typedef struct gang {
     bool defers;                   /* ops leave with the next question */
     const gb_placement *placement; /* that the ranks have, and its version */
     uint32_t placement_version;
-    gb_matrix *counts;             /* where the round wants them; NULL before its first dispatch */
-    uint64_t *rank_tokens;
+    gb_matrix *counts;             /* where they go; NULL: nobody wants any */
+    uint64_t *rank_tokens;         /* the round's, since its first dispatch */
+    bool forgets;                  /* a round failed: what other ranks keep of it goes, too */
     _Atomic uint64_t *cancelled;   /* [engines * max_works]: seq + 1 of the round that the work was cancelled for */
     pthread_mutex_t copying;       /* one copy or sum at a time */
     gb_wire_buffer copy;
@@ -93,6 +94,20 @@ static gb_member *find_dead(gang *g)
     return NULL;
 }
 
+/* Without what the sentence about all ranks says itself. */
+static const char *bare(const char *why)
+{
+    static const char backend[] = "backend " GB_CUDA_NAME ": ";
+    return strncmp(why, backend, sizeof backend - 1) == 0 ? why + sizeof backend - 1 : why;
+}
+
+static void name_rank(char out[GB_FOLLOWER_WHY_BYTES], const gb_member *m, const char *why)
+{
+    int room = GB_FOLLOWER_WHY_BYTES - 32;
+    if (strncmp(bare(why), "rank ", 5) == 0) snprintf(out, GB_FOLLOWER_WHY_BYTES, "%.*s", room, bare(why));
+    else snprintf(out, GB_FOLLOWER_WHY_BYTES, "rank %u: %.*s", m->start.seat.rank, room, bare(why));
+}
+
 /* A rank that says GB_EDOWN may only have seen another one die: then that is the news. */
 static int lose_reporting(gang *g, const gb_member *m, const char *its_why)
 {
@@ -103,7 +118,7 @@ static int lose_reporting(gang *g, const gb_member *m, const char *its_why)
     for (; g->processes && !dead && gb_wire_now() < until; dead = find_dead(g))
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000}, NULL);
     if (dead) gb_member_epitaph(dead, why, sizeof why);
-    else snprintf(why, sizeof why, "rank %u: %.*s", m->start.seat.rank, (int)sizeof why - 32, its_why);
+    else name_rank(why, m, its_why);
     int status = go_down(g, why);
     pthread_mutex_unlock(&g->fate);
     return status;
@@ -125,6 +140,7 @@ static gb_member_line *line_of(gb_member *m, const question *q) { return &m->lin
 static int take_answer(gang *g, gb_member *m, gb_wire_message *answer, const question *q)
 {
     uint32_t code, nothing;
+    char sentence[GB_FOLLOWER_WHY_BYTES];
     gb_wire_get_numbers(answer, &code, &nothing);
     int status = (int)code;
     if (status == GB_OK && q->merge) q->merge(g, m, answer, q->into);
@@ -132,7 +148,9 @@ static int take_answer(gang *g, gb_member *m, gb_wire_message *answer, const que
     if (status == GB_OK) return GB_OK;
     size_t bytes = strnlen(answer->at, (size_t)(answer->end - answer->at));
     const char *why = answer->at + bytes < answer->end ? answer->at : gb_status_message(status);
-    return status == GB_EDOWN ? lose_reporting(g, m, why) : gb_k_fail(status, "rank %u: %s", m->start.seat.rank, why);
+    if (status == GB_EDOWN) return lose_reporting(g, m, why);
+    name_rank(sentence, m, why);
+    return gb_k_fail(status, "%s", sentence);
 }
 
 /* What this rank has said by now. *status = the first failure. Nonzero: nobody needs to wait for the others. */
@@ -217,7 +235,9 @@ static int ask(gang *g, merge *with, void *into)
     question q = {.pair = GB_WIRE_ROUNDS, .merge = with, .into = into};
     GB_TRY(flush(g));
     for (uint32_t r = 0; r < g->ranks; r++) await_answer(&g->members[r].lines[GB_WIRE_ROUNDS]);
-    return collect(g, &q);
+    int status = collect(g, &q);
+    g->forgets = g->forgets || (status != GB_OK && g->base.info.keeps_counts);
+    return status;
 }
 
 static int tell(gang *g, gb_wire_kind kind, uint32_t a, uint32_t b)
@@ -234,10 +254,19 @@ static int tell_last(gang *g, gb_wire_kind kind, uint32_t layer)
     return g->defers && g->out.n < GB_GANG_FLUSH_BYTES ? GB_OK : flush(g);
 }
 
+/* The first message of a round. */
+static void begin_round(gang *g)
+{
+    if (g->forgets) gb_wire_begin(&g->out, GB_WIRE_FORGET);
+    g->forgets = false;
+}
+
 static int gang_embed(gb_ops *ops, const gb_row_set *rows)
 {
     gang *g = (gang *)ops;
+    begin_round(g);
     g->counts = NULL;
+    g->rank_tokens = NULL;
     g->defers = rows->n == rows->n_spans;
     gb_wire_begin(&g->out, GB_WIRE_EMBED);
     gb_wire_put_rows(&g->out, rows, NULL);
@@ -287,7 +316,7 @@ static int gang_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer
         g->placement = placement;
         g->placement_version = placement->version;
     }
-    g->counts = counts;
+    g->counts = ops->info.keeps_counts ? NULL : counts;
     g->rank_tokens = rank_tokens;
     return tell(g, GB_WIRE_DISPATCH, moe_layer, 0);
 }
@@ -347,7 +376,7 @@ static void merge_counts(gang *g, const gb_member *from, gb_wire_message *m, voi
     const gb_ops_info *info = &g->base.info;
     const uint64_t *received = gb_wire_view(m, info->limits.ranks, sizeof *received);
     (void)from, (void)into;
-    for (uint32_t r = 0; received && g->counts && r < info->limits.ranks; r++) g->rank_tokens[r] += received[r];
+    for (uint32_t r = 0; received && g->rank_tokens && r < info->limits.ranks; r++) g->rank_tokens[r] += received[r];
     while (m->at < m->end && !m->cut) {
         uint32_t row, nothing;
         gb_wire_get_numbers(m, &row, &nothing);
@@ -357,11 +386,17 @@ static void merge_counts(gang *g, const gb_member *from, gb_wire_message *m, voi
     }
 }
 
-static int gang_finish(gb_ops *ops)
+/* It may be all that is asked in a round. */
+static int gang_finish(gb_ops *ops, gb_matrix *due)
 {
     gang *g = (gang *)ops;
-    GB_TRY(tell(g, GB_WIRE_FINISH, 0, 0));
-    return ask(g, merge_counts, NULL);
+    begin_round(g);
+    if (ops->info.keeps_counts) g->counts = due;
+    GB_TRY(tell(g, GB_WIRE_FINISH, due != NULL, 0));
+    int status = ask(g, merge_counts, NULL);
+    g->counts = NULL;
+    g->rank_tokens = NULL;
+    return status;
 }
 
 typedef struct wanted_rows {

@@ -17,6 +17,7 @@ typedef enum gb_wire_kind {
     GB_WIRE_OPEN,
     GB_WIRE_EMBED, GB_WIRE_COMPACT, GB_WIRE_NORM, GB_WIRE_ATTENTION, GB_WIRE_MLP, GB_WIRE_ROUTER, GB_WIRE_MAP, GB_WIRE_DISPATCH,
     GB_WIRE_EXPERTS, GB_WIRE_COMBINE, GB_WIRE_HEAD, GB_WIRE_SAMPLE, GB_WIRE_FINISH, GB_WIRE_READ,
+    GB_WIRE_FORGET,    /* counts that are kept: another rank's went with its round */
     GB_WIRE_CLOSE,
     GB_WIRE_COPY, GB_WIRE_SEND, GB_WIRE_RECEIVE, GB_WIRE_CHECKSUM,
     GB_WIRE_ANSWER,    /* a status, and a sentence where it is not 0, or what was asked for */

@@ -41,7 +41,7 @@ typedef struct fake {
     atomic_bool given_up;
     gb_arena arena;
     uint32_t *engine_of_row, *engine_of_logits;
-    gb_matrix counts, *wanted_counts;
+    gb_matrix counts, kept, *wanted_counts;
     uint64_t *rank_tokens, *wanted_tokens;
     gb_pick *picks;
     char *all;                     /* what a read of everybody's rows gives */
@@ -78,7 +78,7 @@ static int fake_embed(gb_ops *ops, const gb_row_set *rows)
 {
     fake *f = of(ops);
     f->rounds++;
-    f->wanted_counts = NULL;
+    f->wanted_tokens = NULL;
     note_rows(f, rows);
     gb_matrix_clear(&f->counts);
     memset(f->rank_tokens, 0, RANKS * sizeof *f->rank_tokens);
@@ -122,16 +122,32 @@ static int fake_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t layer, co
     return gb_ops_dispatch(f->cpu, rows, layer, placement, &f->counts, f->rank_tokens);
 }
 
-static int fake_finish(gb_ops *ops)
+static void add_own_counts(fake *f, gb_matrix *to)
+{
+    for (uint32_t l = 0; f->answers && l < to->layers; l++)
+        for (uint32_t e = 0; e < to->experts; e++) gb_matrix_row(to, l, f->engine)[e] += gb_matrix_row(&f->counts, l, f->engine)[e];
+}
+
+/* Counts of the round go to those that are kept, if any are. */
+static int fake_finish(gb_ops *ops, gb_matrix *due)
 {
     fake *f = of(ops);
-    const gb_ops_info *info = &ops->info;
-    if (!f->wanted_counts) return gb_ops_finish(f->cpu);
-    f->wanted_tokens[f->rank] += f->rank_tokens[f->rank];
-    for (uint32_t l = 0; f->answers && l < info->moe_layers; l++)
-        for (uint32_t e = 0; e < info->experts; e++)
-            gb_matrix_row(f->wanted_counts, l, f->engine)[e] += gb_matrix_row(&f->counts, l, f->engine)[e];
-    return gb_ops_finish(f->cpu);
+    int status = gb_ops_finish(f->cpu, NULL);
+    if (is_ordered(f, "fault")) {
+        f->rounds++;
+        gb_matrix_clear(&f->kept);
+        return gb_k_fail(GB_EINTERNAL, "row 2 has an expert that does not exist");
+    }
+    if (f->wanted_tokens) {
+        f->wanted_tokens[f->rank] += f->rank_tokens[f->rank];
+        add_own_counts(f, ops->info.keeps_counts ? &f->kept : f->wanted_counts);
+    }
+    if (due && ops->info.keeps_counts) {
+        gb_matrix_add(due, &f->kept);
+        gb_matrix_clear(&f->kept);
+    }
+    f->wanted_tokens = NULL;
+    return status;
 }
 
 static int fake_head(gb_ops *ops, const uint32_t *rows, uint32_t n)
@@ -225,8 +241,9 @@ static bool take_memory(fake *f)
     f->rank_tokens = GB_ARENA_NEW(&f->arena, uint64_t, info->limits.ranks);
     f->picks = GB_ARENA_NEW(&f->arena, gb_pick, info->head_rows);
     f->all = gb_arena_take(&f->arena, rows, width * sizeof(float));
-    return gb_matrix_init(&f->counts, &f->arena, info->moe_layers, info->limits.engines, info->experts) == GB_OK && f->engine_of_row &&
-           f->engine_of_logits && f->rank_tokens && f->picks && f->all;
+    bool counts = gb_matrix_init(&f->counts, &f->arena, info->moe_layers, info->limits.engines, info->experts) == GB_OK &&
+                  gb_matrix_init(&f->kept, &f->arena, info->moe_layers, info->limits.engines, info->experts) == GB_OK;
+    return counts && f->engine_of_row && f->engine_of_logits && f->rank_tokens && f->picks && f->all;
 }
 
 static int fake_open(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,
@@ -249,6 +266,7 @@ static int fake_open(gb_ops **out, const gb_model_config *config, const gb_weigh
     else status = gb_cpu_ops_new(&f->cpu, config, weights, &cpu, err);
     if (status == GB_OK) {
         f->base.info = f->cpu->info;
+        f->base.info.keeps_counts = getenv("GANG_KEEPS") != NULL;
         if (!take_memory(f)) status = gb_fail(err, GB_ENOMEM, "out of memory");
     }
     if (status) fake_free(&f->base);
@@ -410,6 +428,51 @@ static void works_that_are_cancelled_leave_in(void)
     harness_close(&h[0]);
     harness_close(&h[1]);
 }
+
+static uint64_t sum_counts(const harness *h)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < gb_matrix_cells(&h->result.counts); i++) sum += h->result.counts.counts[i];
+    return sum;
+}
+
+/* Both engines: what each sends is kept by its own ranks. */
+static int run_two(harness *h, bool due)
+{
+    static const int32_t tokens[] = {1, 2, 3};
+    harness_clear(h);
+    for (uint32_t e = 0; e < ENGINES; e++) harness_add(h, e, e, tokens, 3, 3, 0, 3, &harness_greedy);
+    h->round.counts_due = due;
+    return harness_run(h);
+}
+
+static void counts_that_ranks_keep_come_when_they_are_due_in(void)
+{
+    harness h;
+    harness_options options = options_of(true);
+    options.tap = false;
+    setenv("GANG_KEEPS", "1", 1);
+    give_order("fault 2 4");
+    harness_open(&h, &options);
+    uint64_t of_a_round = (uint64_t)ENGINES * 3 * h.config.experts_per_token * h.config.moe_layers;
+    CHECK_EQ(run_two(&h, false), GB_OK);
+    CHECK(h.result.counts_pending && sum_counts(&h) == 0);
+    CHECK_EQ(run_two(&h, false), GB_OK);
+    harness_clear(&h);
+    h.round.counts_due = true;    /* in a round without rows */
+    CHECK_EQ(harness_run(&h), GB_OK);
+    CHECK_EQ(sum_counts(&h), 2 * of_a_round);
+    CHECK_EQ(run_two(&h, false), GB_OK);
+    CHECK_EQ(run_two(&h, false), GB_EINTERNAL);    /* one rank's counts are gone, and so are the others' */
+    CHECK_CONTAINS(gb_k_message(), "rank 2: row 2 has an expert that does not exist");
+    CHECK_EQ(run_two(&h, true), GB_OK);
+    CHECK_EQ(sum_counts(&h), of_a_round);
+    harness_close(&h);
+    give_order(NULL);
+    unsetenv("GANG_KEEPS");
+}
+
+static void counts_that_ranks_keep_come_when_they_are_due(void) { in_both_layouts(counts_that_ranks_keep_come_when_they_are_due_in); }
 
 static void works_that_are_cancelled_leave(void) { in_both_layouts(works_that_are_cancelled_leave_in); }
 
@@ -681,7 +744,8 @@ static void ranks_end_when_their_gang_is_killed(void)
 int main(int argc, char **argv)
 {
     static const check_test tests[] = {
-        TEST(rounds_give_the_bits_of_one_table), TEST(works_that_are_cancelled_leave), TEST(a_round_whose_works_are_all_cancelled_is_over),
+        TEST(rounds_give_the_bits_of_one_table), TEST(works_that_are_cancelled_leave),
+        TEST(counts_that_ranks_keep_come_when_they_are_due), TEST(a_round_whose_works_are_all_cancelled_is_over),
         TEST(a_new_map_reaches_every_rank), TEST(copies_go_to_the_ranks_that_have_the_places), TEST(a_rank_that_loses_its_device_takes_all_down),
         TEST(a_rank_that_gives_no_sign_takes_all_down), TEST(a_process_that_dies_is_named_with_its_end),
         TEST(a_process_that_stands_still_is_killed_in_the_end), TEST(a_rank_that_is_slow_but_at_work_is_waited_for),

@@ -1,110 +1,117 @@
 /* Rows on their way to the experts of other ranks and back. Every way sends bfloat16, one row for each route on the way back, and lets the
-   source add them up in the order of routes: so all ways give the bits that one device alone gives.
-
-   agrs (all-gather, reduce-scatter): every rank gets all rows and all routes, takes those for its slots (arrive), and gives back a row for every
-   route of all ranks, zeros where another rank answers. The sum over ranks of one value and zeros is that value, in any order. That costs K
-   times the bytes of a sum over experts before the reduce-scatter, and buys tokens that do not change when experts move. Shapes are
-   those of the round, never those of the routes, so a graph can hold it. */
+   source add them up in the order of routes: so all ways give the bits that one device alone gives. */
 #include "cuda/host/rank.h"
+
+#include <string.h>
+
+/* Beside agrs, what arrives is told by headers and lies in the order of arrival: a landing. Graphs hold what needs no word from the device. */
+static const struct {
+    const char *name;
+    bool graphs, lands;
+    int (*take)(gb_cuda *cuda);
+    int (*send)(gb_cuda *cuda);
+    int (*bring)(gb_cuda *cuda, gb_k_combine_args *combine);
+} ways[] = {
+    [GB_CUDA_AGRS] = {"agrs", true, false, gb_cuda_agrs_take, gb_cuda_agrs_send, gb_cuda_agrs_bring},
+    [GB_CUDA_SENDRECV] = {"sendrecv", false, true, gb_cuda_sendrecv_take, gb_cuda_sendrecv_send, gb_cuda_sendrecv_bring},
+};
+
+/* "auto" is the one way that runs everywhere and in graphs. */
+bool gb_cuda_way_of(const char *name, gb_cuda_way *way)
+{
+    *way = GB_CUDA_AGRS;
+    if (!name || strcmp(name, "auto") == 0) return true;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (strcmp(name, ways[i].name) == 0) {
+            *way = (gb_cuda_way)i;
+            return true;
+        }
+    return false;
+}
+
+bool gb_cuda_way_lands(gb_cuda_way way) { return ways[way].lands; }
+const char *gb_cuda_way_name(gb_cuda_way way) { return ways[way].name; }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* A row goes to K experts, each of which is here at most once. */
+uint32_t gb_cuda_routes_per_rank(const gb_cuda *cuda) { return (uint32_t)least(cuda->config.experts_per_token, cuda->part.slots); }
+
 uint32_t gb_cuda_arrivals_per_row(const gb_cuda *cuda)
 {
-    uint32_t K = cuda->config.experts_per_token;
-    if (cuda->part.slots == cuda->base.info.slots) return K;
-    return (cuda->base.info.limits.ranks) * (uint32_t)least(K, cuda->part.slots);
+    const gb_ops_info *info = &cuda->base.info;
+    return cuda->part.slots == info->slots ? info->experts_per_token : info->limits.ranks * gb_cuda_routes_per_rank(cuda);
 }
 
-static int take_agrs(gb_cuda *cuda)
+/* --- memory --- */
+
+static int take_landing(gb_cuda *cuda)
 {
-    gb_cuda_agrs *a = &cuda->world->agrs;
-    size_t hidden = cuda->config.hidden, rows = (size_t)cuda->world->ranks * cuda->max_share, routes = rows * cuda->config.experts_per_token;
-    GB_TRY(gb_cuda_take(cuda, &a->h, rows * hidden, sizeof *a->h));
-    GB_TRY(gb_cuda_take(cuda, &a->slot_of_route, routes, sizeof *a->slot_of_route));
-    GB_TRY(gb_cuda_take(cuda, &a->own_slot_of_route, routes, sizeof *a->own_slot_of_route));
-    GB_TRY(gb_cuda_take(cuda, &a->grouped_of_route, routes, sizeof *a->grouped_of_route));
-    GB_TRY(gb_cuda_take(cuda, &a->place_in_slot, routes, sizeof *a->place_in_slot));
-    GB_TRY(gb_cuda_take(cuda, &a->work, cuda->part.slots + 1, sizeof *a->work));
-    GB_TRY(gb_cuda_take(cuda, &a->spread, routes * hidden, sizeof *a->spread));
-    GB_CUDA(cudaMemset(a->work, 0, (cuda->part.slots + 1) * sizeof *a->work));
-    /* A collective that was given up leaves what was there: no rows, and routes to nowhere. */
-    GB_CUDA(cudaMemset(a->h, 0, rows * hidden * sizeof *a->h));
-    GB_CUDA(cudaMemset(a->slot_of_route, 0xff, routes * sizeof *a->slot_of_route));
-    return GB_OK;
+    gb_cuda_landing *l = &cuda->world->landing;
+    size_t sources = cuda->world->ranks, cells = sources * cuda->part.slots;
+    GB_TRY(gb_cuda_take(cuda, &l->begin, cells, sizeof *l->begin));
+    GB_TRY(gb_cuda_take(cuda, &l->from, cells, sizeof *l->from));
+    return gb_cuda_take(cuda, &l->start, sources + 1, sizeof *l->start);
 }
 
 int gb_cuda_take_exchange(gb_cuda *cuda)
 {
     gb_cuda_world *w = cuda->world;
     size_t back = (size_t)cuda->max_share * cuda->config.experts_per_token * cuda->config.hidden;
+    if (!ways[w->way].graphs) cuda->eager = true;
     GB_TRY(gb_cuda_take(cuda, &w->left, w->ranks, sizeof *w->left));
     GB_CUDA(cudaMemset(w->left, 0, w->ranks * sizeof *w->left));
     GB_TRY(gb_cuda_take(cuda, &w->offsets, cuda->part.slots + 1, sizeof *w->offsets));
     GB_TRY(gb_cuda_take(cuda, &w->back, back, sizeof *w->back));
-    GB_CUDA(cudaMemset(w->back, 0, back * sizeof *w->back));
+    GB_CUDA(cudaMemset(w->back, 0, back * sizeof *w->back));    /* a collective that was given up leaves what was there */
     cuda->group_offsets = w->offsets;
-    return take_agrs(cuda);
-}
-
-/* --- all-gather, reduce-scatter --- */
-
-static int gather(gb_cuda *cuda)
-{
-    gb_cuda_world *w = cuda->world;
-    size_t rows = cuda->share;
-    GB_TRY(gb_cuda_enter(cuda));
-    ncclGroupStart();
-    ncclResult_t h = ncclAllGather(cuda->h, w->agrs.h, rows * cuda->config.hidden, ncclBfloat16, w->all, cuda->compute);
-    ncclResult_t routes = ncclAllGather(cuda->slot_of_route, w->agrs.slot_of_route, rows * cuda->config.experts_per_token, ncclInt32, w->all,
-                                        cuda->compute);
-    ncclResult_t result = ncclGroupEnd();
-    if (h != ncclSuccess && h != ncclInProgress) result = h;
-    if (routes != ncclSuccess && routes != ncclInProgress) result = routes;
-    return gb_cuda_leave(cuda, &w->all, result, "ncclAllGather");
-}
-
-static int send_agrs(gb_cuda *cuda)
-{
-    gb_cuda_world *w = cuda->world;
-    const gb_cuda_agrs *agrs = &w->agrs;
-    uint32_t rows = w->ranks * cuda->share, K = cuda->config.experts_per_token;
-    GB_TRY(gather(cuda));
-    gb_k_arrive_args a = {
-        .own_slot_of_route = agrs->own_slot_of_route, .place_in_slot = agrs->place_in_slot, .offsets = w->offsets,
-        .received = cuda->received + cuda->part.rank, .work = agrs->work, .slot_of_route = agrs->slot_of_route, .n = rows, .K = K,
-        .first_slot = cuda->part.first_slot, .slots = cuda->part.slots,
-    };
-    GB_TRY(gb_k_arrive(&a, cuda->compute));
-    gb_k_permute_args p = {
-        .grouped = cuda->grouped, .grouped_of_route = agrs->grouped_of_route, .h = agrs->h, .slot_of_route = agrs->own_slot_of_route,
-        .place_in_slot = agrs->place_in_slot, .offsets = w->offsets, .n = rows, .K = K, .hidden = cuda->config.hidden,
-    };
-    return gb_k_permute(&p, cuda->compute);
-}
-
-static int bring_agrs(gb_cuda *cuda, gb_k_combine_args *combine)
-{
-    gb_cuda_world *w = cuda->world;
-    uint32_t K = cuda->config.experts_per_token, hidden = cuda->config.hidden;
-    gb_k_spread_args s = {.out = w->agrs.spread, .in = cuda->expert_out, .grouped_of_route = w->agrs.grouped_of_route, .n = w->ranks * cuda->share,
-                          .K = K, .hidden = hidden};
-    GB_TRY(gb_k_spread(&s, cuda->compute));
-    GB_NCCL(cuda, w->all, ncclReduceScatter(w->agrs.spread, w->back, (size_t)cuda->share * K * hidden, ncclBfloat16, ncclSum, w->all, cuda->compute));
-    combine->out = w->back;
-    combine->grouped_of_route = NULL;
-    return GB_OK;
+    if (ways[w->way].lands) GB_TRY(take_landing(cuda));
+    return ways[w->way].take(cuda);
 }
 
 /* --- any way --- */
 
-int gb_cuda_send_rows(gb_cuda *cuda)
+int gb_cuda_send_rows(gb_cuda *cuda) { return ways[cuda->world->way].send(cuda); }
+int gb_cuda_bring_rows(gb_cuda *cuda, gb_k_combine_args *combine) { return ways[cuda->world->way].bring(cuda, combine); }
+
+/* --- a landing --- */
+
+uint32_t gb_cuda_header_words(const gb_cuda *cuda) { return cuda->part.slots + GB_K_HEADER_WORDS; }
+
+static gb_k_regroup_args regroup_of(const gb_cuda *cuda)
 {
-    return send_agrs(cuda);
+    const gb_cuda_landing *l = &cuda->world->landing;
+    return (gb_k_regroup_args){
+        .begin = l->begin, .from = l->from, .offsets = cuda->world->offsets, .start = l->start, .sources = cuda->world->ranks,
+        .slots = cuda->part.slots, .hidden = cuda->config.hidden, .capacity = cuda->share * gb_cuda_arrivals_per_row(cuda),
+    };
 }
 
-int gb_cuda_bring_rows(gb_cuda *cuda, gb_k_combine_args *combine)
+int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride)
 {
-    return bring_agrs(cuda, combine);
+    const gb_cuda_landing *l = &cuda->world->landing;
+    gb_k_land_args a = {
+        .begin = l->begin, .from = l->from, .offsets = cuda->world->offsets, .start = l->start, .received = cuda->received + cuda->part.rank,
+        .headers = headers, .version = cuda->live.version, .fault = cuda->fault, .sources = cuda->world->ranks, .slots = cuda->part.slots,
+        .stride = stride, .capacity = cuda->share * gb_cuda_arrivals_per_row(cuda),
+    };
+    return gb_k_land(&a, cuda->compute);
+}
+
+int gb_cuda_regroup(gb_cuda *cuda, const uint16_t *arrived)
+{
+    gb_k_regroup_args a = regroup_of(cuda);
+    a.grouped = cuda->grouped;
+    a.arrived = arrived;
+    return gb_k_regroup(&a, cuda->compute);
+}
+
+int gb_cuda_bring_back(gb_cuda *cuda, uint16_t *returned, uint16_t *const *back, const uint32_t *headers)
+{
+    gb_k_regroup_args a = regroup_of(cuda);
+    a.out = cuda->expert_out;
+    a.returned = returned;
+    a.back = back;
+    a.headers = headers;
+    return gb_k_bring_back(&a, cuda->compute);
 }

@@ -34,13 +34,14 @@ int gb_cuda_embed(gb_ops *ops, const gb_row_set *rows)
 static int check_fault(const gb_k_fault *fault)
 {
     static const char *const names[] = {
-        [GB_K_FAULT_TOKEN] = "a token outside of the vocabulary", [GB_K_FAULT_POSITION] = "a position beyond the longest sequence",
-        [GB_K_FAULT_BLOCK] = "a KV block that does not exist", [GB_K_FAULT_EXPERT] = "an expert that does not exist",
-        [GB_K_FAULT_SLOT] = "a slot that holds no expert", [GB_K_FAULT_VERSION] = "been routed by another version of the map",
-        [GB_K_FAULT_ROOM] = "no room at its rank", [GB_K_FAULT_BARRIER] = "waited in vain for a rank",
+        [GB_K_FAULT_TOKEN] = "row %u has a token outside of the vocabulary: %d", [GB_K_FAULT_POSITION] = "row %u has a position beyond the longest sequence: %d",
+        [GB_K_FAULT_BLOCK] = "row %u has a KV block that does not exist: %d", [GB_K_FAULT_EXPERT] = "row %u has an expert that does not exist: %d",
+        [GB_K_FAULT_SLOT] = "row %u has a slot that holds no expert: %d",
+        [GB_K_FAULT_VERSION] = "rank %u has routed by another version of the map: %d",
+        [GB_K_FAULT_ROOM] = "more rows than there is room for at their rank: %u, %d", [GB_K_FAULT_BARRIER] = "rank %u did not come to the barrier: %d",
     };
     if (fault->kind == GB_K_FAULT_NONE) return GB_OK;
-    return gb_k_fail(GB_EINTERNAL, "row %u has %s: %d", fault->row, names[fault->kind], fault->value);
+    return gb_k_fail(GB_EINTERNAL, names[fault->kind], fault->row, fault->value);
 }
 
 static void add_counts(gb_cuda *cuda)

@@ -27,6 +27,19 @@ typedef struct gb_cuda_agrs {
     uint16_t *spread;              /* [ranks][share][K][hidden] */
 } gb_cuda_agrs;
 
+/* Send and receive. Headers [ranks][gb_cuda_header_words], on the device and pinned. */
+typedef struct gb_cuda_sendrecv {
+    uint32_t *leaving, *arriving, *pinned_leaving, *pinned_arriving;
+    uint16_t *sent;                /* [share][K][hidden] in the order of slots */
+    uint16_t *arrived;             /* [max_arrivals][hidden] in the order of arrival */
+} gb_cuda_sendrecv;
+
+/* Rows that others sent, as land.cu tells them. */
+typedef struct gb_cuda_landing {
+    uint32_t *begin, *from;        /* [part.slots][ranks] */
+    uint32_t *start;               /* [ranks + 1] */
+} gb_cuda_landing;
+
 typedef struct gb_cuda_world {
     uint32_t ranks, timeout_ms;
     gb_cuda_way way;
@@ -37,7 +50,9 @@ typedef struct gb_cuda_world {
     uint32_t *left;                /* [ranks] what dispatch thinks that ranks receive: they count for themselves */
     uint32_t *offsets;             /* [part.slots + 1] of the rows that came for our experts */
     uint16_t *back;                /* [share][K][hidden] what came back */
+    gb_cuda_landing landing;
     gb_cuda_agrs agrs;
+    gb_cuda_sendrecv sendrecv;
     float *parts;                  /* [tensor_ranks][rows][hidden] partial sums of the output projection */
     uint32_t n_heads, *heads;      /* [head_rows] which rows of the caller's are ours: row i of our logits is the caller's heads[i] */
     uint32_t *head_rows;           /* [head_rows] */
@@ -71,8 +86,26 @@ int gb_cuda_fail_down(gb_cuda *cuda, const char *format, ...) __attribute__((for
 int gb_cuda_take_exchange(gb_cuda *cuda);
 int gb_cuda_send_rows(gb_cuda *cuda);
 int gb_cuda_bring_rows(gb_cuda *cuda, gb_k_combine_args *combine);
-/* Rows that the experts here may get for each row of a rank's share. */
+/* Rows that the experts here may get for each row of a rank's share, from one rank and from all. */
+uint32_t gb_cuda_routes_per_rank(const gb_cuda *cuda);
 uint32_t gb_cuda_arrivals_per_row(const gb_cuda *cuda);
+bool gb_cuda_way_of(const char *name, gb_cuda_way *way);
+bool gb_cuda_way_lands(gb_cuda_way way);
+const char *gb_cuda_way_name(gb_cuda_way way);
+/* A landing: the headers of all ranks are read, rows come into the order of slots, and what the experts made of them goes back, to
+   returned in the order of arrival or into every source's back. */
+uint32_t gb_cuda_header_words(const gb_cuda *cuda);
+int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride);
+int gb_cuda_regroup(gb_cuda *cuda, const uint16_t *arrived);
+int gb_cuda_bring_back(gb_cuda *cuda, uint16_t *returned, uint16_t *const *back, const uint32_t *headers);
+
+/* agrs.c, sendrecv.c: the ways */
+int gb_cuda_agrs_take(gb_cuda *cuda);
+int gb_cuda_agrs_send(gb_cuda *cuda);
+int gb_cuda_agrs_bring(gb_cuda *cuda, gb_k_combine_args *combine);
+int gb_cuda_sendrecv_take(gb_cuda *cuda);
+int gb_cuda_sendrecv_send(gb_cuda *cuda);
+int gb_cuda_sendrecv_bring(gb_cuda *cuda, gb_k_combine_args *combine);
 
 /* rank.c */
 int gb_cuda_take_rank(gb_cuda *cuda);

@@ -31,18 +31,6 @@ int gb_cuda_rank_new(gb_ops **out, const gb_model_config *config, const gb_weigh
 
 /* --- the seat --- */
 
-/* GB_CUDA_WAYS names for "auto": the first that can be had. */
-static bool way_of(const char *name, gb_cuda_way *way)
-{
-    static const struct { const char *name; gb_cuda_way way; } ways[] = {{"agrs", GB_CUDA_AGRS}, {"auto", GB_CUDA_AGRS}};
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (strcmp(name ? name : "auto", ways[i].name) == 0) {
-            *way = ways[i].way;
-            return true;
-        }
-    return false;
-}
-
 int gb_cuda_check_seat(const gb_model_config *config, const gb_backend_options *options, const gb_cuda_seat *seat, gb_error *err)
 {
     const gb_ops_limits *l = &options->limits;
@@ -51,8 +39,10 @@ int gb_cuda_check_seat(const gb_model_config *config, const gb_backend_options *
     if (seat->rank >= l->ranks) return gb_fail(err, GB_EINVAL, "rank %u is none of %u", seat->rank, l->ranks);
     if (!l->private_ranks)
         return gb_fail(err, GB_EINVAL, "ranks on devices of their own have experts in memory of their own: private_ranks must be set");
-    if (!way_of(options->exchange, &way))
-        return gb_fail(err, GB_EINVAL, "tokens cannot reach other ranks by \"%s\": choose agrs or auto", options->exchange);
+    if (!gb_cuda_way_of(options->exchange, &way))
+        return gb_fail(err, GB_EINVAL, "tokens cannot reach other ranks by \"%s\": choose agrs, sendrecv or auto", options->exchange);
+    if (gb_cuda_way_lands(way) && l->ranks > GB_K_PEERS_MAX)
+        return gb_fail(err, GB_EUNSUPPORTED, "tokens reach at most %d ranks by %s, not %u: choose agrs", GB_K_PEERS_MAX, gb_cuda_way_name(way), l->ranks);
     if (config->kv_heads % tensor_ranks)
         return gb_fail(err, GB_EUNSUPPORTED, "%u kv heads cannot be split over the %u ranks of an engine: choose a number of engines that leaves each "
                        "a divisor of %u ranks", config->kv_heads, tensor_ranks, config->kv_heads);
@@ -147,7 +137,10 @@ int gb_cuda_join_world(gb_cuda *cuda, const gb_backend_options *options, const g
     if (!w) return gb_k_fail(GB_ENOMEM, "out of memory for the rank");
     w->ranks = l->ranks;
     w->timeout_ms = options->timeout_ms ? options->timeout_ms : GB_BACKEND_TIMEOUT_MS;
-    way_of(options->exchange, &w->way);
+    gb_cuda_way_of(options->exchange, &w->way);
+    char *kernels = cuda->base.info.kernels;
+    size_t used = strlen(kernels);
+    snprintf(kernels + used, sizeof cuda->base.info.kernels - used, ", %s", gb_cuda_way_name(w->way));
     pthread_mutex_init(&w->calls, NULL);
     cuda->world = w;
     GB_TRY(open_comm(cuda, &w->all, l->ranks, &seat->ids.world, part->rank, 0));

@@ -13,7 +13,7 @@ gb_backend_open_fn gimbal_backend_open;
 
 enum { RANKS = 4, ROWS = 64, DEPTHS = 4, VOCAB = 320, PROMPT = 12 };
 
-static const char *const ways[] = {"agrs"};
+static const char *const ways[] = {"agrs", "sendrecv"};
 enum { WAYS = sizeof ways / sizeof *ways };
 
 /* --- what a round computed, a number for the bits of each row --- */
@@ -36,6 +36,8 @@ typedef struct watcher {
     const gb_model_config *config;
     int engine;
     bool silent, shares;
+    gb_executor *cancels;    /* engine 1's work 0 of round seq, behind the first layer; or NULL */
+    uint64_t seq;
 } watcher;
 
 static void mark_rows(const watcher *w, uint64_t *to, const gb_row_set *rows, uint32_t first, uint32_t n, const void *values, size_t words)
@@ -51,6 +53,7 @@ static void mark_rows(const watcher *w, uint64_t *to, const gb_row_set *rows, ui
 static void watch_hidden(void *self, const gb_row_set *rows, uint32_t depth, const float *x)
 {
     const watcher *w = self;
+    if (w->cancels && depth == 1) gb_executor_cancel(w->cancels, w->seq, 1, 0);
     mark_rows(w, w->marks->hidden[depth], rows, 0, rows->n, x, w->config->hidden);
 }
 
@@ -140,7 +143,8 @@ static void open_executor(member *m)
     uint32_t per_engine = RANKS / c->setting.engines;
     gb_round_limits limits = {.engines = c->setting.engines, .ranks = RANKS, .max_works = HARNESS_WORKS, .max_tokens = ROWS,
                               .moe_layers = config->moe_layers, .experts = config->experts};
-    m->watcher = (watcher){&c->marks, config, (int)(m->rank / per_engine), m->rank % per_engine != 0, per_engine > 1};
+    m->watcher = (watcher){.marks = &c->marks, .config = config, .engine = (int)(m->rank / per_engine), .silent = m->rank % per_engine != 0,
+                           .shares = per_engine > 1};
     gb_forward_tap tap = tap_of(&m->watcher, c->setting.graphs);
     CHECK_EQ(gb_forward_new(&m->executor, config, m->ops, &tap, &m->err), GB_OK);
     CHECK_EQ(gb_result_init(&m->result, &c->alone.arena, &limits), GB_OK);
@@ -149,7 +153,7 @@ static void open_executor(member *m)
 static void open_alone(crew *c)
 {
     static gb_forward_tap tap;
-    c->watcher = (watcher){&c->alone_marks, &c->alone.config, -1, false, RANKS / c->setting.engines > 1};
+    c->watcher = (watcher){.marks = &c->alone_marks, .config = &c->alone.config, .engine = -1, .shares = RANKS / c->setting.engines > 1};
     tap = tap_of(&c->watcher, c->setting.graphs);
     harness_options options = {.directory = c->setting.model, .backend = gimbal_backend_open(GB_BACKEND_ABI), .engines = c->setting.engines,
                                .ranks = RANKS, .spare_slots = c->setting.spare_slots, .max_tokens = ROWS, .graphs = c->setting.graphs,
@@ -341,6 +345,55 @@ static void check_models(bool graphs)
 
 static void ranks_compute_the_bits_of_one_device(void) { check_models(false); }
 static void steps_of_ranks_run_as_graphs(void) { check_models(true); }
+
+/* Rows of all engines move together; on the ranks only those of engine 1 do. */
+static void a_work_that_is_cancelled_leaves_every_rank(void)
+{
+    for (size_t way = 0; way < WAYS; way++) {
+        crew *c = new_crew(&(setting){.model = "tests/golden/plain", .way = ways[way], .engines = RANKS});
+        clear_round(c);
+        for (uint32_t s = 0; s < SEQUENCES; s++) add(c, s % RANKS, s, 0, s + 2);
+        c->watcher.cancels = c->alone.executor;
+        for (uint32_t r = 0; r < RANKS; r++) c->members[r].watcher.cancels = c->members[r].executor;
+        c->watcher.seq = c->alone.round.seq + 1;
+        for (uint32_t r = 0; r < RANKS; r++) c->members[r].watcher.seq = c->watcher.seq;
+        run_both(c);
+        check_same(c);
+        CHECK(c->alone.result.sampled[1][0].cancelled && !c->alone.result.sampled[1][1].cancelled);
+        free_crew(c);
+    }
+}
+
+static gb_placement other_placement;
+
+static void *run_by_another_map(void *self)
+{
+    member *m = self;
+    gb_round round = m->crew->alone.round;
+    if (m->rank == 1) round.placement = &other_placement;
+    m->status = m->executor->table->run(m->executor, &round, &m->result);
+    snprintf(m->message, sizeof m->message, "%s", gb_k_message());
+    return NULL;
+}
+
+static void a_rank_with_another_version_of_the_map_is_found_out(void)
+{
+    for (size_t way = 1; way < WAYS; way++) {
+        crew *c = new_crew(&(setting){.model = "tests/golden/plain", .way = ways[way], .engines = RANKS});
+        clear_round(c);
+        for (uint32_t s = 0; s < RANKS; s++) add(c, s, s, 0, 2);
+        other_placement = c->alone.placement;
+        other_placement.version++;
+        together(c, run_by_another_map);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            CHECK_EQ(c->members[r].status, GB_EINTERNAL);
+            CHECK_CONTAINS(c->members[r].message, "has routed by another version of the map");
+        }
+        run_both(c);
+        check_same(c);
+        free_crew(c);
+    }
+}
 
 /* --- engines on several ranks --- */
 
@@ -675,6 +728,7 @@ static void a_fault_is_told_by_its_rank_and_the_next_round_is_none_the_worse(voi
 
 TESTS(TEST(ranks_compute_the_bits_of_one_device), TEST(steps_of_ranks_run_as_graphs),
       TEST(engines_on_several_ranks_compute_nearly_what_one_device_does), TEST(what_ranks_cannot_do_is_refused_with_a_remedy),
+      TEST(a_work_that_is_cancelled_leaves_every_rank), TEST(a_rank_with_another_version_of_the_map_is_found_out),
       TEST(experts_that_change_ranks_change_no_bits), TEST(a_place_of_another_rank_is_refused),
       TEST(a_rank_that_never_comes_is_waited_for_no_longer_than_the_timeout),
       TEST(a_rank_that_is_never_opened_is_waited_for_no_longer_than_the_timeout),

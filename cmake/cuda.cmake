@@ -4,7 +4,7 @@
 #   GB_CUDA_HEADERS   the CUDA headers are here, and C++ for the emulator: gb_cuemu_kernels works
 #   GB_NVCC           nvcc is here: gb_cuda_kernels works
 #
-# CUDA_HOME (cache variable or environment, default /usr/local/cuda) says where to look.
+# CUDA_HOME (cache variable or environment, default /usr/local/cuda) says where to look; NCCL_HOME where NCCL is if it is not there.
 
 set(GB_CUDA_HOME "$ENV{CUDA_HOME}")
 if(CUDA_HOME)
@@ -17,11 +17,20 @@ endif()
 set(GB_CUDA_HEADERS FALSE)
 set(GB_NVCC "")
 set(GB_CUDA_INCLUDE ${GB_CUDA_HOME}/include)
+set(GB_NCCL_HOME "$ENV{NCCL_HOME}")
+if(NCCL_HOME)
+  set(GB_NCCL_HOME "${NCCL_HOME}")
+endif()
+if(GB_NCCL_HOME)
+  list(APPEND GB_CUDA_INCLUDE ${GB_NCCL_HOME}/include)
+else()
+  set(GB_NCCL_HOME ${GB_CUDA_HOME})
+endif()
 
-if(NOT EXISTS ${GB_CUDA_INCLUDE}/cuda_runtime.h)
+if(NOT EXISTS ${GB_CUDA_HOME}/include/cuda_runtime.h)
   set(gb_why "no CUDA headers under ${GB_CUDA_HOME} (set CUDA_HOME)")
-elseif(NOT EXISTS ${GB_CUDA_INCLUDE}/nccl.h)
-  set(gb_why "no nccl.h under ${GB_CUDA_INCLUDE}")
+elseif(NOT EXISTS ${GB_NCCL_HOME}/include/nccl.h)
+  set(gb_why "no nccl.h under ${GB_NCCL_HOME}/include (set NCCL_HOME)")
 elseif(NOT CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set(gb_why "the emulator is built with gcc, this is ${CMAKE_C_COMPILER_ID}")
 elseif(GB_SANITIZE)
@@ -47,7 +56,7 @@ if(GB_CUDA_HEADERS)
   endif()
   find_library(GB_CUBLASLT cublasLt HINTS ${GB_CUDA_HOME}/lib64 NO_CACHE)
   find_library(GB_CUBLAS cublas HINTS ${GB_CUDA_HOME}/lib64 NO_CACHE)
-  find_library(GB_NCCL nccl HINTS ${GB_CUDA_HOME}/lib64 NO_CACHE)
+  find_library(GB_NCCL NAMES nccl libnccl.so.2 HINTS ${GB_NCCL_HOME}/lib64 ${GB_NCCL_HOME}/lib NO_CACHE)
   if(EXISTS ${GB_CUDA_HOME}/bin/nvcc AND GB_CUBLASLT AND GB_CUBLAS AND GB_NCCL)
     set(GB_NVCC ${GB_CUDA_HOME}/bin/nvcc)
     set(GB_CUDA_LIBRARIES ${GB_CUBLASLT} ${GB_CUBLAS} ${GB_NCCL})

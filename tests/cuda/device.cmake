@@ -4,6 +4,9 @@
 add_custom_target(device_tests)
 add_custom_target(device_check DEPENDS device_tests)
 if(NOT GB_NVCC)
+  if(GB_DEVICE_ONLY)
+    message(FATAL_ERROR "GB_DEVICE_ONLY needs nvcc, cublas, cublasLt and nccl: see the line about the CUDA plugin above")
+  endif()
   return()
 endif()
 

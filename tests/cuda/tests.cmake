@@ -69,7 +69,7 @@ endforeach()
 
 # The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
 foreach(mode IN LISTS modes)
-  foreach(test agree failure world gang)
+  foreach(test agree failure gang tokens world)
     string(REPLACE "_plain" "" program cuda_${test}_test_${mode})
     if(TARGET ${program})
       target_link_libraries(${program} PRIVATE gb_forward_harness)
@@ -101,6 +101,13 @@ if(GB_CUDA_CHECKS AND GB_NVCC)
   list(TRANSFORM device_programs REPLACE "(.+)" "$<TARGET_FILE:\\1>")
   add_test(NAME cuda/device.no_gpu COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/no_gpu.sh ${device_programs})
   set_tests_properties(cuda/device.no_gpu PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "skipped: there is a GPU")
+  add_test(NAME cuda/device.only COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/device_only.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/device_only)
+  set_tests_properties(cuda/device.only PROPERTIES LABELS cuda TIMEOUT 600)
+endif()
+
+if(GB_CUDA_CHECKS)
+  add_test(NAME cuda/device_check COMMAND ${GB_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/cuda/device_check_test.py)
+  set_tests_properties(cuda/device_check PROPERTIES LABELS cuda TIMEOUT 600 ENVIRONMENT "GB_BUILD=${CMAKE_BINARY_DIR}")
 endif()
 
 if(GB_CUDA_CHECKS)

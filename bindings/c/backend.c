@@ -37,7 +37,7 @@ static int check_version(const gb_backend *backend, const char *path, gb_error *
                    "--backend cpu", path, GB_BACKEND_ABI);
 }
 
-static int load(const gb_backend **out, const char *name, const char *directory, gb_error *err)
+int gb_backend_load(const gb_backend **out, const char *name, const char *directory, gb_error *err)
 {
     char own[PATH_MAX], path[PATH_MAX + 64];
     if (!directory) program_directory(own, sizeof own);
@@ -56,7 +56,7 @@ static int load(const gb_backend **out, const char *name, const char *directory,
 static int open_plugin(const gb_backend **out, gb_backend_device *device, const char *name, const char *directory, gb_error *err)
 {
     int status = strcmp(name, "cuda") == 0 ? find_driver(err) : GB_OK;
-    if (!status) status = load(out, name, directory, err);
+    if (!status) status = gb_backend_load(out, name, directory, err);
     return !status && (*out)->probe ? (*out)->probe(device, err) : status;
 }
 

@@ -11,4 +11,7 @@
    GB_EUNSUPPORTED without a device; the sentence says what to do. */
 int gb_backend_choose(const gb_backend **out, gb_backend_device *device, const char *name, const char *directory, gb_error *err);
 
+/* The plugin of that name alone, without asking for a driver or a device. */
+int gb_backend_load(const gb_backend **out, const char *name, const char *directory, gb_error *err);
+
 #endif

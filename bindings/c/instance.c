@@ -107,10 +107,23 @@ static int open_template(opening *o, gb_error *err)
     return status;
 }
 
+/* What is asked of GPUs has no meaning on the cpu. */
+static int check_cpu(const gb_options *opt, gb_error *err)
+{
+    if (strcmp(opt->distributed_executor_backend, "threads") == 0 || strcmp(opt->distributed_executor_backend, "processes") == 0)
+        return gb_fail(err, GB_EINVAL, "--distributed-executor-backend %s gives each rank a GPU, but the cpu runs the model: give --backend cuda, or "
+                       "leave it at auto", opt->distributed_executor_backend);
+    if (strcmp(opt->all2all_backend, "auto") != 0)
+        return gb_fail(err, GB_EINVAL, "--all2all-backend %s is how tokens travel between GPUs, but the cpu runs the model: give --backend cuda, or "
+                       "leave it at auto", opt->all2all_backend);
+    return GB_OK;
+}
+
 static int open_backend(opening *o, gb_error *err)
 {
     int status = gb_backend_choose(&o->backend, &o->device, o->options->backend, NULL, err);
-    if (!status && strcmp(o->backend->name, "cpu") != 0) gb_log(GB_LOG_INFO, "backend %s on %s", o->backend->name, o->device.name);
+    if (!status && strcmp(o->backend->name, "cpu") == 0) return check_cpu(o->options, err);
+    if (!status) gb_log(GB_LOG_INFO, "backend %s on %s", o->backend->name, o->device.name);
     return status;
 }
 
@@ -172,8 +185,6 @@ static void pass_line(void *self, gb_log_level level, const char *line)
     gb_log(level, "%s", line);
 }
 
-static bool has_private_ranks(const opening *o) { return strcmp(o->options->rank_memory, "private") == 0; }
-
 static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_error *err)
 {
     const gb_options *opt = o->options;
@@ -183,10 +194,11 @@ static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_
         .limits = {
             .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
             .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len, .spare_slots = spare_slots(o),
-            .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = has_private_ranks(o),
+            .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = strcmp(opt->rank_memory, "private") == 0,
         },
         .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .eager = opt->enforce_eager, .experts = opt->cuda_experts,
-        .log = pass_line,
+        .layout = opt->distributed_executor_backend, .exchange = opt->all2all_backend, .timeout_ms = (uint32_t)opt->collective_timeout_ms,
+        .directory = opt->model, .log = pass_line,
     };
     return o->backend->ops_new(ops, &o->instance->config, weights, &options, err);
 }
@@ -255,7 +267,7 @@ static int open_server(opening *o, gb_error *err)
     server.spare_slots = spare_slots(o);
     server.placement = placement_options(o);
     server.prefix_caching = opt->enable_prefix_caching;
-    server.private_ranks = instance->config.moe_layers > 0 && has_private_ranks(o);
+    server.private_ranks = instance->config.moe_layers > 0 && instance->executor->info.private_ranks;
     server.expert_bytes = instance->executor->info.expert_bytes;
     server.migration_bytes = (uint64_t)opt->migration_bytes;
     server.force_migration_every = (uint32_t)opt->force_migration_every;

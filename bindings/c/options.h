@@ -24,6 +24,12 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("parallel", data_parallel_size, INT, "1", 1, 512, "N", "engines: attention replicas with their own queue and KV cache; also -dp") \
     X("parallel", expert_parallel_size, INT, "0", 0, 512, "N", "ranks holding experts (default: data-parallel x tensor-parallel); also -ep") \
     X("parallel", tensor_parallel_size, INT, "0", 0, 512, "N", "ranks of one engine (default: from the other two, else 1); also -tp") \
+    X("parallel", distributed_executor_backend, STRING, "auto", 0, 0, "auto|one|threads|processes", \
+      "cuda: where ranks are: all on one GPU, or with a GPU each on threads or in processes; auto is threads where there are enough GPUs") \
+    X("parallel", all2all_backend, STRING, "auto", 0, 0, "auto|agrs|sendrecv|lsa", \
+      "cuda: how tokens travel between GPUs: all-gather and reduce-scatter, send and receive, or stores into each other's memory") \
+    X("parallel", collective_timeout_ms, INT, "30000", 1, 3600000, "MS", \
+      "cuda: GPUs that wait longer for each other give up, and their engines are down") \
     X("compute", backend, STRING, "auto", 0, 0, "auto|cpu|cuda|cuemu", \
       "what runs the model; auto is cuda where it can run, else cpu; cuemu runs the CUDA code on the CPU, slowly, to check it") \
     X("compute", enforce_eager, BOOL, "false", 0, 0, "", "cuda: launch the kernels of a decode step one by one instead of as one graph") \

@@ -9,7 +9,7 @@
 
 static const gb_command *const commands[] = {
     &gb_command_serve, &gb_command_generate, &gb_command_rpc, &gb_command_policy, &gb_command_place, &gb_command_bench, &gb_command_version,
-    &gb_command_api_info,
+    &gb_command_api_info, &gb_command_rank,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -36,7 +36,8 @@ static void help_all(FILE *out)
 {
     fputs("gimbal: a Lua-scriptable serving engine for Mixture-of-Experts language models\n\nUsage: gimbal COMMAND ...\n\n"
           "Commands:\n", out);
-    for (int i = 0; i < N_COMMANDS; i++) gb_option_help_line(out, commands[i]->name, commands[i]->arguments, commands[i]->summary, "");
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!commands[i]->hidden) gb_option_help_line(out, commands[i]->name, commands[i]->arguments, commands[i]->summary, "");
     fputs("\ngimbal COMMAND --help shows the flags of a command.\n", out);
 }
 
@@ -52,7 +53,8 @@ static int unknown_command(const char *name)
 {
     gb_error err = {0};
     gb_nearest nearest = gb_nearest_to(name);
-    for (int i = 0; i < N_COMMANDS; i++) gb_nearest_offer(&nearest, commands[i]->name);
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!commands[i]->hidden) gb_nearest_offer(&nearest, commands[i]->name);
     const char *found = gb_nearest_found(&nearest);
     if (found) gb_fail(&err, GB_ENOTFOUND, "unknown command \"%s\"; did you mean %s?", name, found);
     else gb_fail(&err, GB_ENOTFOUND, "unknown command \"%s\"; gimbal --help lists them all", name);

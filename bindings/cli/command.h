@@ -22,12 +22,13 @@ typedef struct gb_command {
     uint32_t n_flags;
     size_t values_bytes;         /* of the struct that flags fill */
     bool takes_options;
+    bool hidden;                 /* gimbal starts it itself */
     uint32_t max_words;
     int (*run)(const gb_args *args);
 } gb_command;
 
 extern const gb_command gb_command_serve, gb_command_generate, gb_command_rpc, gb_command_policy, gb_command_place, gb_command_bench, gb_command_version,
-    gb_command_api_info;
+    gb_command_api_info, gb_command_rank;
 
 /* Runs gimbal with its arguments (argv[0] is the program) and returns the exit code. */
 int gb_command_main(int argc, char *const *argv);

@@ -15,7 +15,10 @@
 
 enum { GB_BACKEND_ABI = 4 };    /* raised with every change to this file, ops.h and what they carry */
 
-enum { GB_BACKEND_TIMEOUT_MS = 30000 };
+enum {
+    GB_BACKEND_TIMEOUT_MS = 30000,
+    GB_BACKEND_RANK_SOCKET = 3,    /* where a rank's process finds what serve_rank takes */
+};
 
 #define GB_BACKEND_SYMBOL "gimbal_backend_open"
 

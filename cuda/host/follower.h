@@ -21,7 +21,6 @@ typedef struct gb_follower_calls {
 } gb_follower_calls;
 
 enum {
-    GB_FOLLOWER_SOCKET = 3,            /* rounds, in a process of its own; the other two pairs follow */
     GB_FOLLOWER_ORPHAN = 70,           /* a process ends with it when its gang is gone */
     GB_FOLLOWER_SIGNS = 8,             /* of life within a timeout */
     GB_FOLLOWER_LOG_BYTES = 1024,      /* of one line */

@@ -42,13 +42,21 @@ typedef struct gang {
 
 /* --- the end of the gang, by whichever thread sees it --- */
 
+/* While ranks open, the sentence is for whoever wanted them, and not for the log. */
+static int report(gang *g, int status, const char *sentence)
+{
+    if (!g->opens) return gb_k_fail(status, "%s", sentence);
+    if (sentence != g->why) snprintf(g->why, sizeof g->why, "%.*s", (int)sizeof g->why - 1, sentence);
+    return status;
+}
+
 /* The first reason counts. All ranks hear it, and it becomes the sentence of the call. Holds fate. */
 static int go_down(gang *g, const char *why)
 {
     if (!atomic_load(&g->down)) snprintf(g->why, sizeof g->why, "%s", why);
     atomic_store(&g->down, true);
     for (uint32_t r = 0; r < g->ranks; r++) gb_member_give_up(&g->members[r], g->why);
-    return gb_k_fail(GB_EDOWN, "%s", g->why);
+    return report(g, GB_EDOWN, g->why);
 }
 
 static int fall(gang *g, const char *why)
@@ -150,7 +158,7 @@ static int take_answer(gang *g, gb_member *m, gb_wire_message *answer, const que
     const char *why = answer->at + bytes < answer->end ? answer->at : gb_status_message(status);
     if (status == GB_EDOWN) return lose_reporting(g, m, why);
     name_rank(sentence, m, why);
-    return gb_k_fail(status, "%s", sentence);
+    return report(g, status, sentence);
 }
 
 /* What this rank has said by now. *status = the first failure. Nonzero: nobody needs to wait for the others. */
@@ -582,8 +590,8 @@ static void merge_info(gang *g, const gb_member *from, gb_wire_message *m, void 
         *all = one;
         all->backend = GB_CUDA_NAME;
         all->threads = g->ranks;
-        snprintf(all->kernels, sizeof all->kernels, "%.*s, %u ranks, %s", (int)sizeof all->kernels - 24, one.kernels, g->ranks,
-                 g->processes ? "processes" : "threads");
+        snprintf(all->kernels, sizeof all->kernels, "%.*s, %u rank%s, %s", (int)sizeof all->kernels - 24, one.kernels, g->ranks,
+                 g->ranks == 1 ? "" : "s", g->processes ? "processes" : "threads");
     }
     all->weight_bytes = weight_bytes;
     all->kv_bytes = kv_bytes;
@@ -594,7 +602,7 @@ static int take_memory(gang *g, const gb_ops_limits *limits)
     g->members = GB_ARENA_NEW(&g->arena, gb_member, limits->ranks);
     for (int i = 0; i < GB_WIRE_CONTROL; i++) g->polled[i] = GB_ARENA_NEW(&g->arena, struct pollfd, limits->ranks);
     g->cancelled = GB_ARENA_NEW(&g->arena, _Atomic uint64_t, (size_t)limits->engines * limits->max_works);
-    return g->members && g->polled[0] && g->polled[1] && g->cancelled ? GB_OK : gb_k_fail(GB_ENOMEM, "out of memory for %u ranks", limits->ranks);
+    return g->members && g->polled[0] && g->polled[1] && g->cancelled ? GB_OK : report(g, GB_ENOMEM, "out of memory for the ranks");
 }
 
 static int start_ranks(gang *g, const gb_follower_start *start, const gb_cuda_ids *ids, gb_error *err)
@@ -606,7 +614,7 @@ static int start_ranks(gang *g, const gb_follower_start *start, const gb_cuda_id
         gb_member_init(&g->members[r], &own);
         g->ranks = r + 1;
         int status = gb_member_start(&g->members[r], g->processes, err);
-        if (status) return gb_k_fail(status, "%s", err->text);
+        if (status) return report(g, status, err->text);
     }
     g->watches = g->processes && pthread_create(&g->watcher, NULL, watch, g) == 0;
     return GB_OK;
@@ -618,9 +626,9 @@ static int open_ranks(gang *g, const gb_follower_start *start, gb_error *err)
     const gb_ops_limits *limits = &start->options.limits;
     GB_TRY(take_memory(g, limits));
     gb_cuda_ids *ids = GB_ARENA_NEW(&g->arena, gb_cuda_ids, limits->ranks);
-    if (!ids) return gb_k_fail(GB_ENOMEM, "out of memory for %u ranks", limits->ranks);
+    if (!ids) return report(g, GB_ENOMEM, "out of memory for the ranks");
     int status = start->calls->ids(ids, limits, err);
-    if (status) return gb_k_fail(status, "%s", err->text);
+    if (status) return report(g, status, bare(err->text));
     GB_TRY(start_ranks(g, start, ids, err));
     for (uint32_t r = 0; r < g->ranks; r++) await_answer(&g->members[r].lines[GB_WIRE_ROUNDS]);
     return collect(g, &q);
@@ -646,8 +654,9 @@ int gb_gang_new(gb_ops **out, const gb_follower_calls *calls, const gb_model_con
     gb_arena_init(&g->arena);
     int status = open_ranks(g, &start, &reason);
     if (status) {
+        gb_fail(err, status, "backend " GB_CUDA_NAME ": %s", g->why);
         gang_free(&g->base);
-        return gb_fail(err, status, "backend " GB_CUDA_NAME ": %s", gb_k_message());
+        return status;
     }
     g->opens = false;
     g->patience = timeout + gb_ms(GB_GANG_GRACE_MS);

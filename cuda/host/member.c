@@ -72,8 +72,8 @@ static int start_thread(gb_member *m, gb_error *err)
 static int lift(int *ends)
 {
     for (int i = 0; i < GB_WIRE_PAIRS; i++) {
-        if (ends[i] >= GB_FOLLOWER_SOCKET + GB_WIRE_PAIRS) continue;
-        int above = fcntl(ends[i], F_DUPFD_CLOEXEC, GB_FOLLOWER_SOCKET + GB_WIRE_PAIRS);
+        if (ends[i] >= GB_BACKEND_RANK_SOCKET + GB_WIRE_PAIRS) continue;
+        int above = fcntl(ends[i], F_DUPFD_CLOEXEC, GB_BACKEND_RANK_SOCKET + GB_WIRE_PAIRS);
         if (above < 0) return errno;
         close(ends[i]);
         ends[i] = above;
@@ -85,8 +85,8 @@ static int set_files(posix_spawn_file_actions_t *files, const int *ends)
 {
     int error = posix_spawn_file_actions_addopen(files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (!error) error = posix_spawn_file_actions_adddup2(files, STDERR_FILENO, STDOUT_FILENO);    /* the answer on stdout is the gang's */
-    for (int i = 0; !error && i < GB_WIRE_PAIRS; i++) error = posix_spawn_file_actions_adddup2(files, ends[i], GB_FOLLOWER_SOCKET + i);
-    return error ? error : posix_spawn_file_actions_addclosefrom_np(files, GB_FOLLOWER_SOCKET + GB_WIRE_PAIRS);
+    for (int i = 0; !error && i < GB_WIRE_PAIRS; i++) error = posix_spawn_file_actions_adddup2(files, ends[i], GB_BACKEND_RANK_SOCKET + i);
+    return error ? error : posix_spawn_file_actions_addclosefrom_np(files, GB_BACKEND_RANK_SOCKET + GB_WIRE_PAIRS);
 }
 
 /* The program again, with its hidden verb. Nothing of a CUDA context may be inherited, and posix_spawn shares nothing but files. */

@@ -22,6 +22,12 @@ return {
     expert_parallel_size = 0,
     -- ranks of one engine (default: from the other two, else 1); also -tp
     tensor_parallel_size = 0,
+    -- cuda: where ranks are: all on one GPU, or with a GPU each on threads or in processes; auto is threads where there are enough GPUs (auto, one, threads, processes)
+    distributed_executor_backend = "auto",
+    -- cuda: how tokens travel between GPUs: all-gather and reduce-scatter, send and receive, or stores into each other's memory (auto, agrs, sendrecv, lsa)
+    all2all_backend = "auto",
+    -- cuda: GPUs that wait longer for each other give up, and their engines are down
+    collective_timeout_ms = 30000,
 
     -- What computes it
 

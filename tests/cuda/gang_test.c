@@ -753,7 +753,7 @@ int main(int argc, char **argv)
         TEST(opening_fails_with_the_sentence_of_that_rank), TEST(ranks_end_when_their_gang_is_killed),
     };
     gb_error err = {0};
-    if (argc > 1 && strcmp(argv[1], "rank") == 0) return gb_follower_serve(&calls, GB_FOLLOWER_SOCKET, &err);
+    if (argc > 1 && strcmp(argv[1], "rank") == 0) return gb_follower_serve(&calls, GB_BACKEND_RANK_SOCKET, &err);
     if (argc > 1 && strcmp(argv[1], "gang") == 0) return be_a_gang();
     return check_main(argc, argv, tests, sizeof tests / sizeof *tests);
 }

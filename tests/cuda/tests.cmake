@@ -44,7 +44,7 @@ foreach(mode IN LISTS modes)
 endforeach()
 
 # Twins: cuda/<file>_test.c in every mode, and in the plain mode in every thread order; those without kernels in the modes that see them.
-set(without_kernels gang_test wire_test)
+set(without_kernels gang_test layout_test wire_test)
 file(GLOB sources CONFIGURE_DEPENDS cuda/*_test.c)
 foreach(source IN LISTS sources)
   get_filename_component(file ${source} NAME_WE)

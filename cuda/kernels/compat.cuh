@@ -4,7 +4,7 @@
        GB_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)    parenthesise a template: (kernel<8>)
        GB_DYN_SHARED(float, s_rows);                                         the launch's shared_bytes, at 128 bytes
        GB_SHARED(float, s_max, [4][8]);                                      static shared memory; a scalar: GB_SHARED(int, s_n, )
-       gb_load16, gb_store16                                                 16 aligned bytes at once
+       gb_load16, gb_store16                                                 16 aligned bytes of device memory at once
 
    Rules that keep both honest: early returns leave by whole warps and never before a barrier; warp intrinsics name the full set of
    lanes that take part; no __activemask, no spin-wait on another block (barrier.cu is the one exception), no plain __shared__; inline
@@ -25,7 +25,8 @@
 #define GB_SHARED(T, name, dims) __shared__ T name dims
 
 __device__ __forceinline__ uint4 gb_load16(const void *from) { return *static_cast<const uint4 *>(from); }
-__device__ __forceinline__ void gb_store16(void *to, uint4 value) { *static_cast<uint4 *>(to) = value; }
+/* As one instruction for certain: nvcc makes four of a plain store now and then. */
+__device__ __forceinline__ void gb_store16(void *to, uint4 value) { __stwb(static_cast<uint4 *>(to), value); }
 
 #endif
 

@@ -68,7 +68,7 @@ gb_cuda_planted_bug(attention_reads_keys_nobody_wrote plain attention_test atten
 gb_cuda_planted_bug(regroup_looks_behind_the_last_beginning track exchange_test regroup regroup.cu
   "at < cells && a.begin" "a.begin" "OUT OF BOUNDS")
 gb_cuda_planted_bug(push_goes_beyond_its_part_of_a_window plain exchange_test push push.cu
-  "goes = number < a.stride" "goes = true" "FAIL")
+  "goes = number < a.stride" "goes = true" "OUT OF BOUNDS")
 
 # Masks, and plain wrong numbers.
 gb_cuda_planted_bug(router_forgets_half_the_warp plain router_test router router.cu

@@ -24,13 +24,15 @@ LIMIT=480
 
 # name, limit in seconds, what it does
 STEPS='
-build       110 kernel tests and benchmark, with nothing but CUDA
-correctness  50 every kernel against float64 and plain C, poisoned outputs, fresh values
+build       100 kernel tests and benchmark, with nothing but CUDA
+correctness  45 every kernel against float64 and plain C, poisoned outputs, fresh values
 ceilings     15 copy and read bandwidth, cuBLAS, a launch in a graph
-kernels      60 each kernel by graph replay, as fractions of the ceilings
-counting     40 ways to count who sends to which expert (the paper'"'"'s Figure 13)
-sanitizer    60 compute-sanitizer: memcheck, racecheck, initcheck
-e2e         100 the whole backend beside the cpu: logits, tokens, gimbal generate
+kernels      50 each kernel by graph replay, as fractions of the ceilings
+counting     30 ways to count who sends to which expert (the paper'"'"'s Figure 13)
+ranks        30 four ranks on one device: the bits of one, while experts move
+layers       70 decode and prefill of a model of full shape, each way to run experts
+sanitizer    50 compute-sanitizer: memcheck, racecheck, initcheck
+e2e          90 the whole backend beside the cpu: logits, tokens, gimbal generate
 '
 # What a sanitizer and the shortest emulated run take: small and quick.
 QUICK_TESTS='mma_test rows_test router_test dispatch_test experts_test graph_test cublas_test'
@@ -110,6 +112,8 @@ bench_step() { bench "$1" --rows "$OUT/rows.tsv" --seed "$SEED"; }
 step_ceilings() { bench_step ceilings; }
 step_kernels() { bench_step kernels; }
 step_counting() { bench_step counting; }
+step_ranks() { bench_step ranks; }
+step_layers() { bench_step layers; }
 
 # Not every container lets the tool at the device; then that is said, for it is no fault of a kernel.
 step_sanitizer() {

@@ -43,6 +43,8 @@ typedef struct gb_bench {
 int gb_bench_ceilings_step(gb_bench *b);
 int gb_bench_kernels_step(gb_bench *b);
 int gb_bench_counting_step(gb_bench *b);
+int gb_bench_layers_step(gb_bench *b);
+int gb_bench_ranks_step(gb_bench *b);
 
 /* --- memory.c: on the device, until gb_bench_give_back --- */
 

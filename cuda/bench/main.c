@@ -17,6 +17,8 @@ static const struct {
     {"ceilings", "copy and read bandwidth, cuBLAS in bfloat16, a launch in a graph", gb_bench_ceilings_step},
     {"kernels", "each kernel at sizes of decode and prefill", gb_bench_kernels_step},
     {"counting", "ways to count who sends to which expert", gb_bench_counting_step},
+    {"layers", "decode steps and prefill through the op table, in all a layer's kernels", gb_bench_layers_step},
+    {"ranks", "four ranks on one device: rows through windows, experts that move", gb_bench_ranks_step},
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
@@ -74,6 +76,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "--help") == 0) return usage(stdout, 0);
     if (argc == 2 && strcmp(argv[1], "--bounds") == 0) return gb_bench_list_bounds(stdout), 0;
     if (!parse(&b, &rows, &step, argc, argv)) return usage(stderr, 64);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);    /* loading a kernel at its first launch may wait for one that waits for it */
     cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess || devices == 0) {
         printf("skipped: there is no GPU here (%s)\n", error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));

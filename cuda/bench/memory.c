@@ -1,7 +1,7 @@
 #include "cuda/bench/bench.h"
 #include "cuda/bench/rivals.h"
 
-enum { ALLOCATIONS_MAX = 64, ALIGNMENT = 256 };
+enum { ALLOCATIONS_MAX = 128, ALIGNMENT = 256 };
 
 static void *taken[ALLOCATIONS_MAX];
 static uint32_t n_taken;

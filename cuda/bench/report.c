@@ -29,6 +29,7 @@ static const struct {
     {"kernels", "commit", "48 layers", AT_MOST_US, 5},
     {"counting", "fused dispatch", "8192 tokens, uniform", AT_MOST_RATIO, 1.15},    /* to the map alone */
     {"counting", "fused dispatch", "1048576 tokens, zipf", AT_MOST_RATIO, 1.30},    /* to uniform ids */
+    {"ranks", "stall of a commit", "64 tokens", AT_MOST_US, 5},
     {"layers", "decode beside copies", "64 sequences", AT_MOST_RATIO, 1.05},        /* to the same without copies */
 };
 

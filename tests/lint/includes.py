@@ -28,7 +28,7 @@ LIBRARIES = {
     r"pcre2\.h": ["core/model"],
     r"utf8proc\.h": ["core/model"],
     r"(cuda|nccl|cublas).*\.h": ["cuda/host", "cuda/kernels", "cuda/cuemu", "cuda/bench"],
-    r"pthread\.h|stdatomic\.h|threads\.h": ["core/cpu", "cuda/host", "bindings/uv", "bindings/cli", "bindings/lua"],
+    r"pthread\.h|stdatomic\.h|threads\.h": ["core/cpu", "cuda/host", "cuda/bench", "bindings/uv", "bindings/cli", "bindings/lua"],
 }
 
 

@@ -320,6 +320,26 @@ static void outputs_are_written_where_the_source_wants_them_and_nowhere_else(voi
     device_free_all();
 }
 
+static void more_rows_than_a_grid_has_warps_are_walked_over(void)
+{
+    enum { MANY = 17000, NARROW = 8 };    /* a grid is 2048 blocks of 8 rows at most */
+    static uint16_t rows[MANY * NARROW], got[MANY * NARROW];
+    meeting m;
+    make_meeting(&m, 1, 1, 1, 31);
+    m.headers[0][0] = m.rows = MANY;
+    land(&m, 0, MANY);
+    for (uint32_t i = 0; i < MANY * NARROW; i++) rows[i] = (uint16_t)(i * 7);
+    gb_k_regroup_args a = {.grouped = device_new(MANY * NARROW, 2), .arrived = DEVICE_COPY(rows), .returned = device_new(MANY * NARROW, 2),
+                           .begin = m.args.begin, .from = m.args.from, .offsets = m.args.offsets, .start = m.args.start,
+                           .headers = m.args.headers, .sources = 1, .slots = 1, .hidden = NARROW, .capacity = MANY};
+    CHECK_EQ(gb_k_regroup(&a, 0), GB_OK);
+    a.out = a.grouped;
+    CHECK_EQ(gb_k_bring_back(&a, 0), GB_OK);
+    device_read(got, a.returned, MANY * NARROW, 2);
+    CHECK(memcmp(got, rows, sizeof rows) == 0);
+    device_free_all();
+}
+
 /* --- push --- */
 
 enum { RANKS = 3, PER_RANK = 2, SLOTS = RANKS * PER_RANK, ROWS = 9, TOP = 2, WIDE = 264, SOURCE = 1 };
@@ -484,6 +504,7 @@ TESTS(TEST(arrive_groups_our_routes_and_the_next_call_starts_clean), TEST(arrive
       TEST(spread_lays_outputs_by_route_and_fills_with_what_changes_no_sum), TEST(headers_tell_each_rank_counts_beginnings_and_version),
       TEST(land_finds_each_slot_and_source_in_both_orders), TEST(land_takes_nothing_when_one_header_may_not_be_taken),
       TEST(rows_are_grouped_and_return_in_the_order_of_arrival), TEST(outputs_are_written_where_the_source_wants_them_and_nowhere_else),
+      TEST(more_rows_than_a_grid_has_warps_are_walked_over),
       TEST(push_puts_rows_and_headers_into_the_windows_of_their_ranks), TEST(rows_beyond_the_stride_stay_and_are_a_fault),
       TEST(a_source_without_rows_says_so_to_all), TEST(parts_are_added_in_the_order_of_ranks), TEST(shapes_that_do_not_fit_are_refused),
       TEST(no_rows_are_no_work))

@@ -30,12 +30,13 @@ ceilings     15 copy and read bandwidth, cuBLAS, a launch in a graph
 kernels      50 each kernel by graph replay, as fractions of the ceilings
 counting     30 ways to count who sends to which expert (the paper'"'"'s Figure 13)
 ranks        30 four ranks on one device: the bits of one, while experts move
-layers       70 decode and prefill of a model of full shape, each way to run experts
+nccl         15 NCCL with one rank, in a stream and in a graph
+layers       60 decode and prefill of a model of full shape, each way to run experts
 sanitizer    50 compute-sanitizer: memcheck, racecheck, initcheck
-e2e          90 the whole backend beside the cpu: logits, tokens, gimbal generate
+e2e          85 the whole backend beside the cpu: logits, tokens, gimbal generate
 '
-# What a sanitizer and the shortest emulated run take: small and quick.
-QUICK_TESTS='mma_test rows_test router_test dispatch_test experts_test graph_test cublas_test'
+# What an emulated run takes of the kernel tests.
+QUICK_TESTS='mma_test rows_test router_test dispatch_test experts_test exchange_test graph_test cublas_test'
 
 usage() {
     cat <<TEXT
@@ -113,19 +114,22 @@ step_ceilings() { bench_step ceilings; }
 step_kernels() { bench_step kernels; }
 step_counting() { bench_step counting; }
 step_ranks() { bench_step ranks; }
+step_nccl() { bench_step nccl; }
 step_layers() { bench_step layers; }
 
 # Not every container lets the tool at the device; then that is said, for it is no fault of a kernel.
 step_sanitizer() {
-    local sanitizer tool name wrong=0
+    local sanitizer tool program name wrong=0
     [ "$EMULATED" = 0 ] || skip "compute-sanitizer needs a GPU; the emulator's track and asan builds do its work"
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
     [ -n "$sanitizer" ] || skip "compute-sanitizer is not installed"
     "$sanitizer" --tool memcheck "$BUILD/tests/device/mma_test" 2>&1 | grep 'ERROR SUMMARY' || skip "compute-sanitizer cannot work on this device"
     for tool in memcheck racecheck initcheck; do
-        for name in $QUICK_TESTS; do
+        for program in $(tests); do
+            name=$(basename "$program")
+            [ $SECONDS -lt $((STEP_LIMIT - 10)) ] || { row sanitizer "$tool" "$name" - - - - - - "no time left"; continue; }
             printf '== %s %s\n' "$tool" "$name"
-            if "$sanitizer" --tool "$tool" --error-exitcode 9 "$BUILD/tests/device/$name"; then row sanitizer "$tool" "$name" - - - - - - ok
+            if "$sanitizer" --tool "$tool" --error-exitcode 9 "$program"; then row sanitizer "$tool" "$name" - - - - - - ok
             else row sanitizer "$tool" "$name" - - - - - - FAILED; wrong=1; fi
         done
     done
@@ -206,7 +210,7 @@ run_step() {
         return 0
     fi
     rm -f "$OUT/$step.reason"
-    STEP=$step timeout -k 5 "$limit" "$0" --run "$step" >"$OUT/$step.log" 2>&1
+    STEP=$step STEP_LIMIT=$limit timeout -k 5 "$limit" "$0" --run "$step" >"$OUT/$step.log" 2>&1
     status=$?
     case $status in
         0) word=ok ;;

@@ -19,6 +19,7 @@
 typedef struct gb_bench_shape {
     uint32_t hidden, width, experts, K, heads, kv_heads, head_dim, vocab;
 } gb_bench_shape;
+extern const gb_bench_shape gb_bench_tiny_shape;
 
 /* What the device gave when asked for nothing but that; 0 = not measured. */
 typedef struct gb_bench_ceilings {
@@ -45,6 +46,7 @@ int gb_bench_kernels_step(gb_bench *b);
 int gb_bench_counting_step(gb_bench *b);
 int gb_bench_layers_step(gb_bench *b);
 int gb_bench_ranks_step(gb_bench *b);
+int gb_bench_nccl_step(gb_bench *b);
 
 /* --- memory.c: on the device, until gb_bench_give_back --- */
 

@@ -125,7 +125,8 @@ static int time_model(gb_bench *b, uint32_t layers, const char *experts, times *
 {
     const sizes s = sizes_of(b);
     const uint32_t decoded = s.context + 2 * (WARM_STEPS + s.steps);
-    const gb_bench_model_limits limits = {layers, s.batch + 1, (decoded > s.prompt ? decoded : s.prompt) + 8, s.prompt, experts};
+    const gb_bench_model_limits limits = {.layers = layers, .sequences = s.batch + 1, .positions = (decoded > s.prompt ? decoded : s.prompt) + 8,
+                                          .max_tokens = s.prompt, .experts = experts};
     gb_bench_model m;
     GB_TRY(gb_bench_open_model(b, &m, &limits));
     int status = time_decode(b, &m, &s, t);

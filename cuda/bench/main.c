@@ -7,7 +7,7 @@ enum { SKIPPED = 77, REPETITIONS = 50, EMULATED_REPETITIONS = 2 };
 
 static const gb_bench_shape full_shape = {.hidden = 2048, .width = 768, .experts = 128, .K = 8, .heads = 32, .kv_heads = 4, .head_dim = 128,
                                           .vocab = 151936};
-static const gb_bench_shape tiny_shape = {.hidden = 64, .width = 32, .experts = 8, .K = 2, .heads = 4, .kv_heads = 2, .head_dim = 16,
+const gb_bench_shape gb_bench_tiny_shape = {.hidden = 64, .width = 32, .experts = 8, .K = 2, .heads = 4, .kv_heads = 2, .head_dim = 16,
                                           .vocab = 256};
 
 static const struct {
@@ -19,6 +19,7 @@ static const struct {
     {"counting", "ways to count who sends to which expert", gb_bench_counting_step},
     {"layers", "decode steps and prefill through the op table, in all a layer's kernels", gb_bench_layers_step},
     {"ranks", "four ranks on one device: rows through windows, experts that move", gb_bench_ranks_step},
+    {"nccl", "NCCL with one rank: calls in a stream and in a graph", gb_bench_nccl_step},
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
@@ -68,7 +69,7 @@ static bool parse(gb_bench *b, const char **rows, size_t *step, int argc, char *
 int main(int argc, char **argv)
 {
     bool emulated = strcmp(GB_CUDA_NAME, "cuemu") == 0;
-    gb_bench b = {.emulated = emulated, .seed = 1, .shape = emulated ? tiny_shape : full_shape, .rows = stdout,
+    gb_bench b = {.emulated = emulated, .seed = 1, .shape = emulated ? gb_bench_tiny_shape : full_shape, .rows = stdout,
                   .repetitions = emulated ? EMULATED_REPETITIONS : REPETITIONS};
     const char *rows = NULL;
     size_t step;

@@ -105,7 +105,7 @@ static int open_executor(gb_bench *b, gb_bench_model *m, const gb_model_config *
     gb_backend_options options = {
         .limits = {.engines = 1, .ranks = 1, .private_ranks = true, .max_works = l->sequences, .max_tokens = l->max_tokens, .max_positions = l->positions,
                    .blocks_per_engine = l->sequences * blocks_of_one(l)},
-        .experts = l->experts,
+        .experts = l->experts, .layout = l->layout, .exchange = l->exchange,
     };
     int status = make_weights(b, &s, c);
     if (status == GB_OK) status = gimbal_backend_open(GB_BACKEND_ABI)->ops_new(&ops, c, s.weights, &options, &err);

@@ -10,7 +10,7 @@ enum { GB_BENCH_BATCH_MAX = 64 };
 /* How far sequences may go. Each owns the KV blocks of `positions` positions. */
 typedef struct gb_bench_model_limits {
     uint32_t layers, sequences, positions, max_tokens;
-    const char *experts;       /* gb_backend_options.experts */
+    const char *experts, *layout, *exchange;    /* as in gb_backend_options */
 } gb_bench_model_limits;
 
 typedef struct gb_bench_model {
@@ -26,7 +26,7 @@ typedef struct gb_bench_model {
     int32_t *blocks;           /* [sequences][blocks of one] */
 } gb_bench_model;
 
-/* GB_EINVAL when the backend does not know limits->experts. */
+/* GB_EINVAL or GB_EUNSUPPORTED when the backend does not know one of these or cannot do it here. */
 int  gb_bench_open_model(gb_bench *b, gb_bench_model *m, const gb_bench_model_limits *limits);
 void gb_bench_close_model(gb_bench_model *m);
 /* A prompt of n random tokens; equal seeds, equal prompts. */

@@ -69,7 +69,7 @@ endforeach()
 
 # The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
 foreach(mode IN LISTS modes)
-  foreach(test agree failure gang tokens world)
+  foreach(test agree failure gang spread tokens world)
     string(REPLACE "_plain" "" program cuda_${test}_test_${mode})
     if(TARGET ${program})
       target_link_libraries(${program} PRIVATE gb_forward_harness)

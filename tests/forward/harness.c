@@ -75,7 +75,7 @@ static void open_executor(harness *h, const harness_options *options)
     uint32_t threads = options->threads ? options->threads : 1;
     if (options->backend) {
         gb_backend_options other = {.limits = limits, .f32 = options->f32, .threads = threads, .eager = !options->graphs,
-                                    .experts = options->experts};
+                                    .experts = options->experts, .layout = options->layout, .exchange = options->exchange, .directory = dir};
         must(options->backend->ops_new(&h->ops, &h->config, weights, &other, &err) == GB_OK, "ops", &err);
     } else {
         gb_cpu_options cpu = {.limits = limits, .threads = threads, .kernels = "auto", .rung = options->rung, .f32 = options->f32};

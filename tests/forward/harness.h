@@ -16,6 +16,7 @@ typedef struct harness_options {
     uint32_t threads, engines, ranks, spare_slots, max_tokens;
     bool shared_ranks;    /* ranks without memory of their own */
     const gb_forward_tap *other_tap;    /* instead of the harness's own */
+    const char *layout, *exchange;    /* of gb_backend_options */
     bool graphs;                 /* let the backend run whole steps: a tap sees logits only */
     const char *experts;         /* gb_backend_options.experts */
     bool tap;                    /* keep the activations of engine 0, work 0 */

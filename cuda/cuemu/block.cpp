@@ -60,6 +60,7 @@ static std::vector<Fiber> fibers;
 static std::vector<Warp> warps;
 static std::vector<unsigned> turn;
 static const Launch *running;
+static thread_local bool runs_blocks;    /* this host thread does, while others go through the host code of kernel files */
 static unsigned threads;
 static bool trapped;
 static Meeting *free_meetings;
@@ -72,7 +73,7 @@ static struct {
 
 static Fiber *me() { return static_cast<Fiber *>(self); }
 
-bool on_fiber() { return self != nullptr; }
+bool on_fiber() { return runs_blocks && self; }
 
 std::string running_thread()
 {
@@ -531,6 +532,7 @@ bool launchable(dim3 g, dim3 b, size_t shared_bytes)
 static void set_up_launch(const Launch &launch)
 {
     running = &launch;
+    runs_blocks = true;
     trapped = false;
     threads = launch.block.x * launch.block.y * launch.block.z;
     size_t whole_warps = (threads + kWarp - 1) / kWarp * kWarp;
@@ -560,6 +562,7 @@ static void clean_up_launch(const Launch &launch)
     if (dynamic_array)
         release(dynamic_array, Space::shared);
     dynamic_array = nullptr;
+    runs_blocks = false;
     running = nullptr;
 }
 

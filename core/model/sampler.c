@@ -7,9 +7,6 @@
 #include "core/base/exp.h"
 #include "core/base/rng.h"
 
-/* Below this temperature the division only makes infinities: greedy. */
-#define GREEDY_TEMPERATURE 1e-5f
-
 enum {
     LANES = 16,                  /* partial results of a pass over the vocabulary, so that compilers use vectors */
     BUCKETS = 1024,              /* of distance from the best token, in nats ... */
@@ -306,7 +303,7 @@ static uint32_t draw(const candidates *c, double uniform)
 static int32_t choose(const scratch *s, const float *scores, uint32_t vocab, const gb_work *work)
 {
     const gb_sampling *sampling = work->sampling;
-    if (sampling->temperature < GREEDY_TEMPERATURE) return best_token(scores, vocab);
+    if (sampling->temperature < GB_GREEDY_TEMPERATURE) return best_token(scores, vocab);
     float highest = largest(scores, vocab);
     if (highest == -INFINITY) return -1;
     candidates c = {.n = vocab, .scores = scores, .weights = s->weights};

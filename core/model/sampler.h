@@ -5,13 +5,16 @@
 
 #include "core/flow/round.h"
 
+/* Below this temperature the division only makes infinities: greedy. */
+#define GB_GREEDY_TEMPERATURE 1e-5f
+
 /* Bytes of scratch that gb_sampler_pick needs for a vocabulary; 64-byte aligned, contents do not matter. */
 size_t gb_sampler_scratch_bytes(uint32_t vocab);
 
 /* Chooses a token for the work from logits[vocab]. Order of steps as in vLLM: log-probabilities are reported from the raw
    logits; then bans, repetition / frequency / presence penalties, temperature, min-p, top-k, top-p, and a draw with
    gb_rng_at(seed, position of the new token). Filters keep the lower id among equals and at least one token; a temperature
-   below 1e-5 is greedy, the lowest id among equals. Logits that are NaN or +inf, or bans of every token: token -1 and
+   below GB_GREEDY_TEMPERATURE is greedy, the lowest id among equals. Logits that are NaN or +inf, or bans of every token: token -1 and
    GB_EINTERNAL. */
 int gb_sampler_pick(gb_sampled *out, const float *logits, uint32_t vocab, const gb_work *work, void *scratch);
 

@@ -385,18 +385,31 @@ static int time_dispatch(gb_bench *b, uint32_t n)
     return status;
 }
 
-/* --- argmax, commit --- */
+/* --- sample, commit --- */
 
 typedef struct pick_case {
     uint32_t n, vocab, words;
-    gb_bench_array logits, out, staged, live;
+    gb_bench_array logits, out, choices, staged, live;
 } pick_case;
 
-static int argmax(void *self, uint32_t set, cudaStream_t stream)
+static int sample(void *self, uint32_t set, cudaStream_t stream)
 {
     const pick_case *c = self;
-    const gb_k_argmax_args a = {.out = gb_bench_at(&c->out, 0), .logits = gb_bench_at(&c->logits, set), .n = c->n, .vocab = c->vocab};
-    return gb_k_argmax(&a, stream);
+    const gb_k_sample_args a = {.out = gb_bench_at(&c->out, 0), .logits = gb_bench_at(&c->logits, set), .choices = gb_bench_at(&c->choices, 0),
+                                .n = c->n, .vocab = c->vocab};
+    return gb_k_sample(&a, stream);
+}
+
+/* The best token, or temperature 0.7 with top-p 0.9: a row is read once, or nine times. */
+static int time_sample(gb_bench *b, pick_case *c, bool warm, uint32_t sets)
+{
+    gb_bench_row row = {.item = warm ? "sample top-p" : "sample best", .bytes = 4.0 * c->n * b->shape.vocab, .reads = true};
+    gb_k_choice choices[BATCH] = {{0}};
+    for (uint32_t i = 0; warm && i < c->n; i++)
+        choices[i] = (gb_k_choice){.rate = 1 / 0.7f, .top_p = UINT64_MAX / 10 * 9, .uniform = UINT64_MAX / c->n * i};
+    GB_CUDA(cudaMemcpy(gb_bench_at(&c->choices, 0), choices, c->n * sizeof *choices, cudaMemcpyHostToDevice));
+    snprintf(row.size, sizeof row.size, "%u x %u logits", c->n, c->vocab);
+    return report(b, &row, sample, c, sets);
 }
 
 static int commit(void *self, uint32_t set, cudaStream_t stream)
@@ -409,15 +422,16 @@ static int commit(void *self, uint32_t set, cudaStream_t stream)
 static int time_picks(gb_bench *b, uint32_t n)
 {
     pick_case c = {.n = n, .vocab = b->shape.vocab, .words = COMMIT_LAYERS * (GB_BENCH_SOURCES * 5 * b->shape.experts / 2 + b->shape.experts)};
-    gb_bench_row best = {.item = "argmax", .bytes = 4.0 * n * b->shape.vocab, .reads = true}, tables = {.item = "commit", .bytes = 8.0 * c.words};
-    const uint32_t sets = gb_bench_sets(b, best.bytes);
+    gb_bench_row tables = {.item = "commit", .bytes = 8.0 * c.words};
+    const uint32_t sets = gb_bench_sets(b, 4.0 * n * b->shape.vocab);
     GB_TRY(gb_bench_random_f32(b, &c.logits, sets, (size_t)n * c.vocab, 9));
     GB_TRY(gb_bench_take(b, &c.out, 1, n, 4));
+    GB_TRY(gb_bench_take(b, &c.choices, 1, n, sizeof(gb_k_choice)));
     GB_TRY(gb_bench_take(b, &c.staged, sets, c.words, 4));
     GB_TRY(gb_bench_take(b, &c.live, sets, c.words, 4));
-    snprintf(best.size, sizeof best.size, "%u x %u logits", n, c.vocab);
     snprintf(tables.size, sizeof tables.size, "%d layers", COMMIT_LAYERS);
-    GB_TRY(report(b, &best, argmax, &c, sets));
+    GB_TRY(time_sample(b, &c, false, sets));
+    GB_TRY(time_sample(b, &c, true, sets));
     GB_TRY(report(b, &tables, commit, &c, sets));
     gb_bench_give_back();
     return GB_OK;

@@ -61,6 +61,8 @@ static int check_model(const gb_model_config *c, const gb_backend_options *optio
     if (c->hidden % 8 || c->expert_intermediate % 8 || c->dense_intermediate % 8)
         return gb_fail(err, GB_EUNSUPPORTED, "backend " GB_CUDA_NAME " needs sizes that are multiples of 8: hidden is %u, intermediate %u and %u; "
                        "use --backend cpu", c->hidden, c->expert_intermediate, c->dense_intermediate);
+    if (c->vocab > GB_K_VOCAB_MAX)
+        return gb_fail(err, GB_EUNSUPPORTED, "backend " GB_CUDA_NAME " samples from at most %d tokens, not %u; use --backend cpu", GB_K_VOCAB_MAX, c->vocab);
     if (c->experts_per_token > GB_K_TOP_MAX || slots > GB_K_SLOTS_MAX)
         return gb_fail(err, GB_EUNSUPPORTED, "backend " GB_CUDA_NAME " takes at most %d experts a token and %d slots a layer, not %u and %u; "
                        "use --backend cpu", GB_K_TOP_MAX, GB_K_SLOTS_MAX, c->experts_per_token, slots);
@@ -125,6 +127,19 @@ static int take_counts(gb_cuda *cuda)
     return gb_cuda_take_pinned(cuda, &cuda->pinned_fault, 1, sizeof(gb_k_fault));
 }
 
+static int take_sampler(gb_cuda *cuda, size_t rows)
+{
+    uint32_t vocab = cuda->config.vocab;
+    cuda->max_edits = (uint32_t)rows * GB_CUDA_ROW_EDITS;
+    GB_TRY(gb_cuda_take(cuda, &cuda->choices, rows, sizeof(gb_k_choice)));
+    GB_TRY(gb_cuda_take(cuda, &cuda->edits, cuda->max_edits, sizeof(gb_k_edit)));
+    GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_choices, rows, sizeof(gb_k_choice)));
+    GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_edits, cuda->max_edits, sizeof(gb_k_edit)));
+    cuda->edit_of_token = GB_ARENA_NEW(&cuda->arena, uint32_t, vocab);
+    cuda->sampler_scratch = gb_arena_take(&cuda->arena, 1, gb_sampler_scratch_bytes(vocab));
+    return cuda->edit_of_token && cuda->sampler_scratch ? GB_OK : gb_k_fail(GB_ENOMEM, "out of memory for the sampler");
+}
+
 static int take_head(gb_cuda *cuda)
 {
     const gb_model_config *c = &cuda->config;
@@ -136,8 +151,7 @@ static int take_head(gb_cuda *cuda)
     GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_head_rows, rows, sizeof(int32_t)));
     GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_logits, c->vocab, sizeof(float)));
     GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_sampled, rows, sizeof(int32_t)));
-    cuda->sampler_scratch = gb_arena_take(&cuda->arena, 1, gb_sampler_scratch_bytes(c->vocab));
-    return cuda->sampler_scratch ? GB_OK : gb_k_fail(GB_ENOMEM, "out of memory for the sampler");
+    return take_sampler(cuda, rows);
 }
 
 /* Zeros at first, so that no position holds a NaN of somebody else. */

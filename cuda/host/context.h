@@ -21,6 +21,7 @@
 
 enum {
     GB_CUDA_HEAD_ROWS = 64,          /* rows of logits at once */
+    GB_CUDA_ROW_EDITS = 1024,        /* bans and penalties of a row of logits, if all rows have as many; where they find no room the host samples */
     GB_CUDA_PARTIALS = 1024,         /* (tile, chunk) pairs of one launch of attention_decode, unless one row needs more */
     GB_CUDA_ALLOCATIONS = 64,        /* of device and pinned memory */
     GB_CUDA_BUCKETS = 11,            /* powers of two up to GB_CUDA_PARTIALS: of rows and of partial results of a graph */
@@ -153,6 +154,9 @@ typedef struct gb_cuda {
     uint16_t *head_h;
     float *logits, *pinned_logits;             /* [head_rows][vocab]; [vocab] */
     int32_t *sampled, *pinned_sampled;         /* [head_rows] */
+    gb_k_choice *choices, *pinned_choices;     /* [head_rows] */
+    gb_k_edit *edits, *pinned_edits;           /* [max_edits] */
+    uint32_t max_edits, n_edits, *edit_of_token;          /* [vocab] zeros between two works */
     void *sampler_scratch;
 } gb_cuda;
 

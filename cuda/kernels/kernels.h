@@ -26,6 +26,7 @@ enum {
     GB_K_TOP_MAX = 32,             /* experts of a token */
     GB_K_SLOTS_MAX = 4096,         /* of one layer */
     GB_K_PEERS_MAX = 64,           /* ranks that push into each other's windows */
+    GB_K_VOCAB_MAX = 1 << 19,      /* of a row that is sampled */
 };
 
 /* What a kernel found that must not be there. */
@@ -338,13 +339,43 @@ typedef struct gb_k_sum_args {
 } gb_k_sum_args;
 int gb_k_sum(const gb_k_sum_args *a, cudaStream_t stream);
 
-/* argmax.cu: the lowest id among the highest logits; -1 when any is NaN or +inf, or all are -inf */
-typedef struct gb_k_argmax_args {
+/* sample.cu. How a row's token is chosen: gb_sampling, made ready. */
+typedef struct gb_k_choice {
+    uint64_t uniform;              /* where in the distribution, of 2^64 */
+    uint64_t top_p;                /* of 2^64; 0 = off */
+    uint32_t top_k;                /* 0 = off */
+    float rate;                    /* 1 / temperature; 0 = the best token */
+    float min_p;                   /* 0 = off */
+    float repetition_penalty, frequency_penalty, presence_penalty;    /* of the row's edits */
+} gb_k_choice;
+
+/* What changes a logit: a token that is banned, or stands in the sequence. */
+enum { GB_K_EDIT_GENERATED = 0x3fffffff, GB_K_EDIT_BAN = 0x40000000 };
+typedef struct gb_k_edit {
+    uint32_t row;
+    int32_t token;                 /* each of a row once */
+    uint32_t what;                 /* how often it was generated; GB_K_EDIT_BAN */
+} gb_k_edit;
+
+/* logits of the edits' tokens, banned or penalized */
+typedef struct gb_k_adjust_args {
+    float *logits;                 /* [rows][vocab] */
+    const gb_k_edit *edits;        /* [n] */
+    const gb_k_choice *choices;    /* [rows] */
+    gb_k_fault *fault;
+    uint32_t n, rows, vocab;
+} gb_k_adjust_args;
+int gb_k_adjust(const gb_k_adjust_args *a, cudaStream_t stream);
+
+/* The token that core/model/sampler.h gives, or its neighbour where rounding decides (sample.cu says how rarely); the lowest id among
+   equals; -1 when a logit is NaN or +inf, or all are -inf. */
+typedef struct gb_k_sample_args {
     int32_t *out;                  /* [n] */
     const float *logits;           /* [n][vocab] */
-    uint32_t n, vocab;
-} gb_k_argmax_args;
-int gb_k_argmax(const gb_k_argmax_args *a, cudaStream_t stream);
+    const gb_k_choice *choices;    /* [n] */
+    uint32_t n, vocab;             /* vocab <= GB_K_VOCAB_MAX */
+} gb_k_sample_args;
+int gb_k_sample(const gb_k_sample_args *a, cudaStream_t stream);
 
 /* commit.cu: the staged tables of all layers become the live ones */
 typedef struct gb_k_commit_args {

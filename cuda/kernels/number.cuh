@@ -59,6 +59,23 @@ __device__ __forceinline__ float gb_warp_max(float x)
     return x;
 }
 
+/* gb_exp_f32 of core/base/exp.h, bit for bit: nothing may be fused here. */
+__device__ __forceinline__ float gb_exp(float x)
+{
+    const float to_integer = 12582912.0f;
+    const float factors[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    x = x < 88.0f ? x : 88.0f;
+    x = x > -104.0f ? x : -104.0f;
+    const float n = __fsub_rn(__fadd_rn(__fmul_rn(x, 1.44269504f), to_integer), to_integer);
+    const float r = __fadd_rn(__fsub_rn(x, __fmul_rn(n, 0.693359375f)), __fmul_rn(n, 2.12194440e-4f));
+    float p = 1.9875691500e-4f;
+#pragma unroll
+    for (int i = 0; i < 5; i++) p = __fadd_rn(__fmul_rn(p, r), factors[i]);
+    p = __fadd_rn(__fadd_rn(__fmul_rn(p, __fmul_rn(r, r)), r), 1.0f);
+    const int exponent = (int)n + 127;
+    return __fmul_rn(p, __uint_as_float((uint32_t)(exponent > 0 ? exponent : 0) << 23));
+}
+
 /* The first to come keeps its words. */
 __device__ __forceinline__ void gb_report(gb_k_fault *fault, gb_k_fault_kind kind, uint32_t row, int32_t value)
 {

@@ -5,6 +5,7 @@
 #include "core/base/rng.h"
 #include "core/model/sampler.h"
 #include "cuda/cuemu/control.h"
+#include "cuda/host/context.h"
 #include "tests/check.h"
 #include "tests/forward/harness.h"
 
@@ -408,14 +409,18 @@ static void tokens_are_those_of_the_sampler(void)
     warm.top_p = 0.9f;
     warm.top_k = 20;
     listed.logprobs = 3;
-    const gb_sampling *const kinds[] = {&harness_greedy, &warm, &listed};
+    gb_sampling shy = warm;
+    shy.repetition_penalty = 1.3f;
+    shy.frequency_penalty = 0.4f;
+    shy.presence_penalty = -0.2f;
+    const gb_sampling *const kinds[] = {&harness_greedy, &warm, &listed, &shy};
     harness_open(&h, &options);
     void *scratch = gb_arena_take(&h.arena, 1, gb_sampler_scratch_bytes(h.config.vocab));
     random_tokens(tokens, PROMPT, h.config.vocab, 1);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         gb_sampled want;
         harness_clear(&h);
-        uint32_t work = harness_add(&h, 0, 0, tokens, PROMPT, PROMPT, 0, PROMPT, kinds[i]);
+        uint32_t work = harness_add(&h, 0, 0, tokens, PROMPT, PROMPT / 2, 0, PROMPT, kinds[i]);
         h.round.batches[0].works[work].banned = banned;
         h.round.batches[0].works[work].n_banned = i == 1;
         CHECK_EQ(harness_run(&h), GB_OK);
@@ -424,6 +429,29 @@ static void tokens_are_those_of_the_sampler(void)
         CHECK_EQ(h.result.sampled[0][work].token, want.token);
         if (i == 2) CHECK(memcmp(h.result.sampled[0][work].logprobs.ids, want.logprobs.ids, 3 * sizeof *want.logprobs.ids) == 0);
     }
+    harness_close(&h);
+}
+
+/* Every work may say one token only: the changes of the first are on the device, the others' rows come to the host. */
+static void works_whose_bans_find_no_room_get_their_tokens_all_the_same(void)
+{
+    static int32_t banned[HARNESS_WORKS][4096];
+    harness h;
+    harness_options options = {.directory = "examples/models/tiny-moe", .backend = device()};
+    const int32_t token = 7;
+    harness_open(&h, &options);
+    harness_clear(&h);
+    uint32_t vocab = h.config.vocab;
+    for (uint32_t i = 0; i < HARNESS_WORKS; i++) {
+        for (uint32_t id = 0, n = 0; id < vocab; id++)
+            if (id != 100 + i) banned[i][n++] = (int32_t)id;
+        harness_add(&h, 0, i, &token, 1, 1, 0, 1, &harness_greedy);
+        h.round.batches[0].works[i].banned = banned[i];
+        h.round.batches[0].works[i].n_banned = vocab - 1;
+    }
+    CHECK(HARNESS_WORKS * (vocab - 1) > HARNESS_WORKS * GB_CUDA_ROW_EDITS && vocab - 1 < HARNESS_WORKS * GB_CUDA_ROW_EDITS);
+    CHECK_EQ(harness_run(&h), GB_OK);
+    for (uint32_t i = 0; i < HARNESS_WORKS; i++) CHECK_EQ(h.result.sampled[0][i].token, 100 + i);
     harness_close(&h);
 }
 
@@ -477,6 +505,6 @@ TESTS(TEST(logits_of_the_bundled_model_agree_with_the_cpu), TEST(logits_of_every
       TEST(padded_graphs_count_what_eager_steps_count), TEST(a_row_has_the_same_bits_alone_and_in_company_of_any_ranks),
       TEST(tokens_sent_and_received_are_those_of_the_routes), TEST(experts_that_moved_give_the_same_bits),
       TEST(a_cancelled_work_leaves_and_its_mates_go_on), TEST(a_work_cancelled_before_its_graph_ran_takes_no_part),
-      TEST(tokens_are_those_of_the_sampler),
+      TEST(tokens_are_those_of_the_sampler), TEST(works_whose_bans_find_no_room_get_their_tokens_all_the_same),
       TEST(a_token_outside_of_the_vocabulary_ends_the_round_with_a_status), TEST(models_that_do_not_fit_are_refused_with_a_remedy),
       TEST(another_abi_is_refused))

@@ -93,7 +93,7 @@ static void a_round_whose_call_fails_is_down_and_the_next_one_is_not(void)
 {
     static const char *const calls[] = {
         "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaEventRecord", "embed_kernel", "norm_kernel",
-        "attention_prepare_kernel", "commit_kernel", "combine_kernel", "argmax_kernel",
+        "attention_prepare_kernel", "commit_kernel", "combine_kernel", "sample_kernel",
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) check_rounds(calls[i], cudaErrorUnknown, false, 3);
     check_rounds("cublasLtMatmul", CUBLAS_STATUS_EXECUTION_FAILED, false, 3);

@@ -70,7 +70,12 @@ gb_cuda_planted_bug(regroup_looks_behind_the_last_beginning track exchange_test 
 gb_cuda_planted_bug(push_goes_beyond_its_part_of_a_window plain exchange_test push push.cu
   "goes = number < a.stride" "goes = true" "OUT OF BOUNDS")
 
+gb_cuda_planted_bug(sample_reads_a_histogram_that_is_not_whole track sample_test sample sample.cu
+  "__syncthreads();    /* the histogram" "/* the histogram" "RACE in shared memory")
+
 # Masks, and plain wrong numbers.
+gb_cuda_planted_bug(sample_loses_the_carry plain sample_test sample sample.cu
+  "(uint32_t)(x >> 32) + carry" "(uint32_t)(x >> 32) + 0 * carry" "FAIL")
 gb_cuda_planted_bug(router_forgets_half_the_warp plain router_test router router.cu
   "__shfl_xor_sync(0xffffffffu, best, step)" "__shfl_xor_sync(0x0000ffffu, best, step)" "WRONG MASK")
 gb_cuda_planted_bug(router_breaks_ties_the_other_way plain router_test router router.cu

@@ -1,4 +1,4 @@
-/* router and argmax: the two kernels that choose. */
+/* router: which experts a row goes to. */
 #include "tests/cuda/device.h"
 
 #include <stdlib.h>
@@ -77,28 +77,6 @@ static void logits_that_are_no_numbers_route_to_the_first_experts(void)
     device_free_all();
 }
 
-static void argmax_takes_the_lowest_id_among_equals_and_refuses_what_is_no_number(void)
-{
-    enum { VOCAB = 700, N = 8 };
-    static float logits[N * VOCAB];
-    int32_t out[N];
-    const int32_t want[N] = {256, 0, 699, -1, -1, -1, 3, 2};
-    for (int i = 0; i < N * VOCAB; i++) logits[i] = -5;
-    logits[256] = logits[257] = logits[600] = 2;
-    logits[2 * VOCAB + 699] = -4.5f;
-    logits[3 * VOCAB + 1] = NAN;
-    logits[4 * VOCAB + 699] = INFINITY;
-    for (int i = 0; i < VOCAB; i++) logits[5 * VOCAB + i] = logits[6 * VOCAB + i] = -INFINITY;
-    logits[6 * VOCAB + 3] = -1e30f;
-    logits[7 * VOCAB + 2] = -0.0f;
-    logits[7 * VOCAB + 5] = 0.0f;
-    gb_k_argmax_args a = {.out = device_new(N, 4), .logits = DEVICE_COPY(logits), .n = N, .vocab = VOCAB};
-    CHECK_EQ(gb_k_argmax(&a, 0), GB_OK);
-    device_read(out, a.out, N, 4);
-    for (int i = 0; i < N; i++) CHECK_EQ(out[i], want[i]);
-    device_free_all();
-}
-
 static void shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work(void)
 {
     gb_k_router_args r = {.n = 1, .E = 8, .K = 9};
@@ -110,12 +88,7 @@ static void shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work(void)
     CHECK_EQ(gb_k_router(&r, 0), GB_EINVAL);
     r = (gb_k_router_args){.E = 8, .K = 2};
     CHECK_EQ(gb_k_router(&r, 0), GB_OK);
-    gb_k_argmax_args m = {.n = 1};
-    CHECK_EQ(gb_k_argmax(&m, 0), GB_EINVAL);
-    m = (gb_k_argmax_args){.vocab = 8};
-    CHECK_EQ(gb_k_argmax(&m, 0), GB_OK);
 }
 
 TESTS(TEST(the_router_takes_the_best_experts_and_the_lower_one_among_equals), TEST(any_number_of_experts_fits),
-      TEST(logits_that_are_no_numbers_route_to_the_first_experts), TEST(argmax_takes_the_lowest_id_among_equals_and_refuses_what_is_no_number),
-      TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work))
+      TEST(logits_that_are_no_numbers_route_to_the_first_experts), TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work))

@@ -13,7 +13,7 @@
 #    "rows":  [{"step", "item", "size", "value", "unit", "spread_percent", "fraction", "of", "bound", "verdict"}]}
 #
 # value, spread_percent and fraction are numbers or null; fraction is of the ceiling `of` measured in the same run, or how many times what
-# the row is compared with ("times"). verdict is "met" or "missed" for a row with a bound (bounds are predictions: docs/cuda.md),
+# the row is compared with ("times"). verdict is "met" or "missed" for a row with a bound (bounds are predictions: docs/speed.md),
 # "emulated: not a measurement", "ok" or "FAILED" for what is right or wrong, or null.
 #
 # Ends with 0 when all that ran was right, whatever its speed; with 1 when something was wrong or did not end; with 77 without a GPU.

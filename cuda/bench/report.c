@@ -2,7 +2,7 @@
 
        step  item  size  value  unit  spread %  fraction  of  bound  verdict
 
-   "-" stands for what there is not. Bounds are predictions made before any of this ran on a GPU (docs/cuda.md). */
+   "-" stands for what there is not. Bounds are predictions made before any of this ran on a GPU (docs/speed.md). */
 #include "cuda/bench/bench.h"
 
 #include <stdarg.h>

@@ -94,6 +94,13 @@ class DeviceCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 77)
         self.assertEqual(done.stdout, "device_check: there is no GPU here; --emulated runs the same steps on the emulator\n")
 
+    def test_the_docs_have_the_bounds_that_are_applied(self):
+        listed = subprocess.run([BUILD / "gimbal_cuemu_bench", "--bounds"], capture_output=True, text=True, check=True).stdout
+        bounds = {tuple(line.split("\t")[1:]) for line in listed.splitlines()}
+        text = (ROOT / "docs/speed.md").read_text(encoding="utf-8").split("## Kernels on a GPU: predictions")[1].split("\n## ")[0]
+        rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")][1:]
+        self.assertEqual({tuple(cell.strip() for cell in row[:3]) for row in rows}, bounds)
+
     def test_what_it_does_not_know_is_refused(self):
         for args, word in ((["--only", "sleep"], "no step sleep"), (["--fast"], "no option --fast"), (["--seed", "x"], "not x"),
                            (["--out"], "--out needs a value"), (["--limit", "soon"], "not soon")):

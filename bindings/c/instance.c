@@ -151,6 +151,37 @@ static void log_sizes(const opening *o)
 /* A model without experts has no ranks to fill. */
 static uint32_t spare_slots(const opening *o) { return o->instance->config.moe_layers ? (uint32_t)o->options->spare_slots : 0; }
 
+/* Lines of a plugin, which has a log of its own, into ours. */
+static void pass_line(void *self, gb_log_level level, const char *line)
+{
+    (void)self;
+    gb_log(level, "%s", line);
+}
+
+/* What is known of them by now: sizes of the KV cache follow from plan_sizes. */
+static gb_backend_options backend_options(const opening *o)
+{
+    const gb_options *opt = o->options;
+    return (gb_backend_options){
+        .limits = {
+            .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
+            .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len, .spare_slots = spare_slots(o),
+            .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = strcmp(opt->rank_memory, "private") == 0,
+        },
+        .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .eager = opt->enforce_eager, .experts = opt->cuda_experts,
+        .layout = opt->distributed_executor_backend, .exchange = opt->all2all_backend, .timeout_ms = (uint32_t)opt->collective_timeout_ms,
+        .directory = opt->model, .log = pass_line,
+    };
+}
+
+/* Of all devices that share the KV cache. */
+static uint64_t memory_at_hand(const opening *o)
+{
+    gb_backend_options options = backend_options(o);
+    uint32_t devices = o->backend->devices ? o->backend->devices(&o->instance->config, &options) : 1;
+    return o->device.memory ? o->device.memory * devices : gb_plan_machine_memory();
+}
+
 static int plan_sizes(opening *o, gb_error *err)
 {
     const gb_options *opt = o->options;
@@ -166,7 +197,7 @@ static int plan_sizes(opening *o, gb_error *err)
                        config->experts - others, config->experts, others);
     o->f32 = strcmp(opt->dtype, "float32") == 0 || (strcmp(opt->dtype, "auto") == 0 && config->dtype != GB_BF16);
     gb_kv_wish wish = {
-        .memory = (uint64_t)opt->kv_cache_memory, .machine = o->device.memory ? o->device.memory : gb_plan_machine_memory(),
+        .memory = (uint64_t)opt->kv_cache_memory, .machine = memory_at_hand(o),
         .block_bytes = o->backend->block_bytes(config, o->f32),
         .engines = o->topology.engines, .max_num_seqs = (uint32_t)opt->max_num_seqs, .max_model_len = (uint32_t)opt->max_model_len,
         .model_len = config->max_positions,
@@ -178,29 +209,11 @@ static int plan_sizes(opening *o, gb_error *err)
 
 /* ---- executor, server, policies ---- */
 
-/* Lines of a plugin, which has a log of its own, into ours. */
-static void pass_line(void *self, gb_log_level level, const char *line)
-{
-    (void)self;
-    gb_log(level, "%s", line);
-}
-
 static int pack_weights(opening *o, gb_ops **ops, const gb_weights *weights, gb_error *err)
 {
-    const gb_options *opt = o->options;
+    gb_backend_options options = backend_options(o);
     int status = gb_weights_check(weights, &o->instance->config, err);
-    if (status) return status;
-    gb_backend_options options = {
-        .limits = {
-            .engines = o->topology.engines, .ranks = o->topology.ranks, .max_works = (uint32_t)opt->max_num_seqs,
-            .max_tokens = (uint32_t)opt->max_num_batched_tokens, .max_positions = o->kv.max_model_len, .spare_slots = spare_slots(o),
-            .blocks_per_engine = o->kv.blocks_per_engine, .private_ranks = strcmp(opt->rank_memory, "private") == 0,
-        },
-        .f32 = o->f32, .threads = (uint32_t)opt->threads, .kernels = opt->cpu_kernels, .eager = opt->enforce_eager, .experts = opt->cuda_experts,
-        .layout = opt->distributed_executor_backend, .exchange = opt->all2all_backend, .timeout_ms = (uint32_t)opt->collective_timeout_ms,
-        .directory = opt->model, .log = pass_line,
-    };
-    return o->backend->ops_new(ops, &o->instance->config, weights, &options, err);
+    return status ? status : o->backend->ops_new(ops, &o->instance->config, weights, &options, err);
 }
 
 static int open_executor(opening *o, gb_error *err)

@@ -13,7 +13,7 @@
 #include "core/model/config.h"
 #include "core/model/weights.h"
 
-enum { GB_BACKEND_ABI = 4 };    /* raised with every change to this file, ops.h and what they carry */
+enum { GB_BACKEND_ABI = 5 };    /* raised with every change to this file, ops.h and what they carry */
 
 enum {
     GB_BACKEND_TIMEOUT_MS = 30000,
@@ -60,6 +60,9 @@ typedef struct gb_backend {
     int (*probe)(gb_backend_device *device, gb_error *err);
     /* Bytes of one KV block over all layers: what limits.blocks_per_engine multiplies. */
     size_t (*block_bytes)(const gb_model_config *config, bool f32);
+    /* How many devices, each with memory of its own, would share the KV cache under these options; of limits ranks and engines are there.
+       Optional: NULL = 1. */
+    uint32_t (*devices)(const gb_model_config *config, const gb_backend_options *options);
     /* weights have passed gb_weights_check; they are read and not kept. GB_EINVAL for limits that do not fit the model,
        GB_EUNSUPPORTED for a model this backend cannot run, GB_ENOMEM. */
     int (*ops_new)(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options,

@@ -335,18 +335,29 @@ static const gb_follower_calls rank_calls = {
     .ids = gb_cuda_world_ids, .open = gb_cuda_rank_new, .send = gb_cuda_send_expert, .receive = gb_cuda_receive_expert, .give_up = gb_cuda_give_up,
 };
 
+static uint32_t count_devices(void)
+{
+    int n = 0;
+    if (cudaGetDeviceCount(&n) == cudaSuccess) return (uint32_t)n;
+    cudaGetLastError();
+    return 0;
+}
+
+/* What cannot be laid out is for ops_new to say. */
+static uint32_t devices(const gb_model_config *config, const gb_backend_options *options)
+{
+    gb_cuda_layout layout;
+    int status = gb_cuda_choose_layout(&layout, config, options, count_devices(), NULL);
+    return status != GB_OK || layout == GB_CUDA_ONE ? 1 : options->limits.ranks;
+}
+
 static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights *weights, const gb_backend_options *options, gb_error *err)
 {
-    int devices = 0;
     gb_cuda_layout layout;
     gb_backend_options own = *options;
     if (options->log) gb_log_set_sink(options->log, options->log_self, GB_LOG_DEBUG);    /* the other side knows which level it wants */
-    if (cudaGetDeviceCount(&devices) != cudaSuccess) {
-        cudaGetLastError();
-        devices = 0;
-    }
     int status = gb_backend_check_limits(&options->limits, config, err);
-    if (status == GB_OK) status = gb_cuda_choose_layout(&layout, config, options, (uint32_t)devices, err);
+    if (status == GB_OK) status = gb_cuda_choose_layout(&layout, config, options, count_devices(), err);
     if (status != GB_OK) return status;
     if (layout == GB_CUDA_ONE) return gb_cuda_open(out, config, weights, options, NULL, err);
     if (!own.limits.private_ranks) gb_log(GB_LOG_INFO, "rank_memory is private: each rank has the memory of its own GPU");
@@ -361,7 +372,8 @@ __attribute__((visibility("default"))) const gb_backend *gimbal_backend_open(uin
 const gb_backend *gimbal_backend_open(uint32_t abi)
 {
     static const gb_backend backend = {
-        .abi = GB_BACKEND_ABI, .sizes = GB_BACKEND_SIZES, .name = GB_CUDA_NAME, .probe = probe, .block_bytes = block_bytes, .ops_new = ops_new,
+        .abi = GB_BACKEND_ABI, .sizes = GB_BACKEND_SIZES, .name = GB_CUDA_NAME, .probe = probe, .block_bytes = block_bytes,
+        .devices = devices, .ops_new = ops_new,
         .serve_rank = serve_rank,
     };
     return abi == GB_BACKEND_ABI ? &backend : NULL;

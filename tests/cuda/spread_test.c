@@ -140,11 +140,29 @@ static void a_device_that_fails_takes_all_down_and_nobody_waits(void)
     harness_close(&h);
 }
 
+/* --- planning --- */
+
+static void the_memory_of_every_device_with_a_rank_is_at_hand(void)
+{
+    const gb_backend *backend = gimbal_backend_open(GB_BACKEND_ABI);
+    const gb_model_config config = {.kv_heads = 2};
+    gb_backend_options options = {.limits = {.engines = 2, .ranks = RANKS}, .layout = "threads"};
+    CHECK_EQ(backend->devices(&config, &options), RANKS);
+    options.layout = "auto";
+    CHECK_EQ(backend->devices(&config, &options), RANKS);
+    options.layout = "one";
+    CHECK_EQ(backend->devices(&config, &options), 1);
+    options.layout = "threads";
+    options.limits.ranks = RANKS + 2;    /* is refused later */
+    CHECK_EQ(backend->devices(&config, &options), 1);
+}
+
 int main(int argc, char **argv)
 {
     static const check_test tests[] = {
         TEST(a_device_for_each_rank_gives_the_bits_of_one_device), TEST(experts_that_move_to_other_devices_give_the_same_bits),
         TEST(a_device_that_fails_takes_all_down_and_nobody_waits),
+        TEST(the_memory_of_every_device_with_a_rank_is_at_hand),
     };
     cuemu_set_devices(RANKS);
     return check_main(argc, argv, tests, sizeof tests / sizeof *tests);

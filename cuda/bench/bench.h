@@ -44,6 +44,7 @@ typedef struct gb_bench {
 int gb_bench_ceilings_step(gb_bench *b);
 int gb_bench_kernels_step(gb_bench *b);
 int gb_bench_counting_step(gb_bench *b);
+int gb_bench_time_between(gb_bench *b, uint32_t n);    /* the part of kernels that lies between ranks */
 int gb_bench_layers_step(gb_bench *b);
 int gb_bench_ranks_step(gb_bench *b);
 int gb_bench_nccl_step(gb_bench *b);

@@ -447,5 +447,7 @@ int gb_bench_kernels_step(gb_bench *b)
     GB_TRY(time_dispatch(b, b->emulated ? 300 : 1048576));
     GB_TRY(time_rows(b, batch));
     GB_TRY(time_rows(b, prompt));
-    return time_picks(b, batch);
+    GB_TRY(time_picks(b, batch));
+    GB_TRY(gb_bench_time_between(b, batch));
+    return gb_bench_time_between(b, prompt);
 }

@@ -64,6 +64,14 @@ class Ranks(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr.decode())
                 self.assertEqual(done.stdout, self.text)
 
+    def test_experts_move_between_gpus_beside_the_rounds_of_a_server(self):
+        with Server(*SPREAD, "threads", "--force-migration-every", "3", env=DEVICES) as server, Client(server.socket) as client:
+            for _ in range(2):
+                text = client.generate(prompt=PROMPT, temperature=0, max_tokens=12)["text"]
+                self.assertEqual(text.encode(), self.text.rstrip(b"\n"))
+            self.assertGreater(client.server_stats()["migrations_done"], 0)
+            server.stop()
+
     def test_a_gpu_in_a_process_of_its_own_gives_the_text(self):
         done = generate(*PROCESSES)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
@@ -95,9 +103,9 @@ class Ranks(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(b"gimbal: a rank ", done.stderr)
 
-    def begin(self):
+    def begin(self, *options):
         """A generation that has begun: its process and those of its ranks."""
-        long = [GIMBAL, "generate", str(MODEL), *GREEDY, "--ignore-eos", *PROCESSES]
+        long = [GIMBAL, "generate", str(MODEL), *GREEDY, "--ignore-eos", *PROCESSES, *options]
         long[long.index("--max-tokens") + 1] = "1000"
         process = subprocess.Popen(long, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
         self.addCleanup(process.stderr.close)
@@ -115,6 +123,14 @@ class Ranks(unittest.TestCase):
         self.assertEqual(process.returncode, 70)
         self.assertIn(f"(process {ranks[-1]}) was killed by signal 9 (Killed)", errors)
         self.assertIn("the engine is down", errors)
+        self.await_death(ranks)
+
+    def test_a_rank_that_stands_still_is_not_waited_for(self):
+        process, ranks = self.begin("--collective-timeout-ms", "3000")
+        os.kill(ranks[-1], signal.SIGSTOP)
+        errors = process.communicate(timeout=PATIENCE)[1].decode()
+        self.assertEqual(process.returncode, 70)
+        self.assertRegex(errors, "rank 0 has given no sign for 5.0 s")
         self.await_death(ranks)
 
     def test_ranks_end_when_the_program_is_killed(self):

@@ -19,7 +19,8 @@ enum {
     GB_GANG_FLUSH_BYTES = 1 << 16, /* of ops that wait to leave */
 };
 
-/* calls outlive the gang; weights may go when this returns. As gb_backend.ops_new: GB_EDOWN and the sentence of the rank that failed. */
+/* calls outlive the gang; weights may go when this returns. As gb_backend.ops_new: GB_EDOWN and the sentence of the rank that failed. Processes
+   end when the thread that called this does, should they outlive the rest of it. */
 int gb_gang_new(gb_ops **out, const gb_follower_calls *calls, const gb_model_config *config, const gb_weights *weights,
                 const gb_backend_options *options, bool processes, gb_error *err);
 

@@ -75,8 +75,18 @@ endif()
 set(GB_CUDA_TARGETS -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90 -gencode=arch=compute_80,code=compute_80)
 set(GB_CUDA_DEVICE_FLAGS -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR})
 set(GB_CUDA_NO_SPILLS -Xptxas -warn-spills,-warn-lmem-usage,-Werror)
-set(GB_CUDA_FLAGS ${GB_CUDA_DEVICE_FLAGS} ${GB_CUDA_NO_SPILLS}
+set(gb_spills ${GB_CUDA_NO_SPILLS})
+if(NOT GB_WERROR)
+  set(gb_spills "")    # an nvcc that we do not know may need a register more
+endif()
+set(GB_CUDA_FLAGS ${GB_CUDA_DEVICE_FLAGS} ${gb_spills}
     -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall)
+if(GB_DEVICE_ONLY)
+  list(APPEND GB_CUDA_FLAGS --threads 3)    # one for each target: somebody waits for a short build on many cores
+endif()
+if(NOT GB_NCCL_HOME STREQUAL GB_CUDA_HOME)
+  list(APPEND GB_CUDA_FLAGS -I${GB_NCCL_HOME}/include)
+endif()
 
 # gb_cuda_kernels(TARGET SOURCE.cu...): an object of each source by nvcc, as the INTERFACE library TARGET. Without nvcc TARGET is
 # not made.

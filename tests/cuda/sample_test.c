@@ -151,7 +151,7 @@ static void the_device_s_token_is_the_host_s(void)
     const char *wanted = getenv("GB_SAMPLE_TURNS");
     uint32_t turns = wanted ? (uint32_t)atoi(wanted) : 16, drawn = 0, others = 0;
     gb_rng rng;
-    gb_rng_init(&rng, 5);
+    fresh_rng(&rng, 5);
     for (uint32_t turn = 0; turn < turns; turn++) {
         r.vocab = vocabs[turn % 8];
         for (uint32_t i = 0; i < ROWS; i++) {
@@ -199,7 +199,7 @@ static void bans_and_penalties_give_the_host_s_tokens(void)
     static gb_k_edit edits[ROWS * VOCAB_MAX];
     uint32_t others = 0, rows = 0;
     gb_rng rng;
-    gb_rng_init(&rng, 6);
+    fresh_rng(&rng, 6);
     for (int turn = 0; turn < 9; turn++) {
         r.vocab = (const uint32_t[]){3, 24, 300}[turn % 3];
         for (uint32_t i = 0; i < ROWS; i++) {

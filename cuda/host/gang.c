@@ -98,7 +98,7 @@ static int lose_silent(gang *g, const gb_member *m)
 static gb_member *find_dead(gang *g)
 {
     for (uint32_t r = 0; r < g->ranks; r++)
-        if (gb_member_is_over(&g->members[r])) return &g->members[r];
+        if (gb_member_has_died(&g->members[r])) return &g->members[r];
     return NULL;
 }
 

@@ -149,6 +149,8 @@ bool gb_member_is_over(gb_member *m)
     return !m->runs;
 }
 
+bool gb_member_has_died(gb_member *m) { return gb_member_is_over(m) && m->ended != 0; }
+
 static bool await_process(gb_member *m, gb_time deadline)
 {
     while (!gb_member_is_over(m) && gb_wire_now() < deadline) nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000}, NULL);

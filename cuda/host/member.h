@@ -36,8 +36,9 @@ void gb_member_init(gb_member *m, const gb_follower_start *start);
 /* A process reads m->start from a message, a thread in place. */
 int gb_member_start(gb_member *m, bool process, gb_error *err);
 
-/* Whether the process is over now; threads never are. */
+/* Whether the process is over now, and whether that was not its own choice; threads never are. */
 bool gb_member_is_over(gb_member *m);
+bool gb_member_has_died(gb_member *m);
 
 /* "rank 2 (process 71) was killed by signal 9": waits a moment for a process whose sockets are closed. */
 void gb_member_epitaph(gb_member *m, char *out, size_t capacity);

@@ -263,6 +263,7 @@ static int fake_open(gb_ops **out, const gb_model_config *config, const gb_weigh
     if (is_ordered(f, "kill")) raise(SIGKILL);
     if (id[0] != seat->rank || seat->device != (int)seat->rank) status = gb_fail(err, GB_EINVAL, "rank %u has another's seat", seat->rank);
     else if (is_ordered(f, "fail")) status = gb_fail(err, GB_ENOMEM, "no room on the device");
+    else if (is_ordered(f, "alone")) status = gb_fail(err, GB_EDOWN, "the others do not come");
     else status = gb_cpu_ops_new(&f->cpu, config, weights, &cpu, err);
     if (status == GB_OK) {
         f->base.info = f->cpu->info;
@@ -699,6 +700,7 @@ static void check_opening(const char *order, int status, const char *sentence)
 static void opening_fails_with_the_sentence_of_that_rank_in(void)
 {
     check_opening("fail 2 0", GB_ENOMEM, "backend cuemu: rank 2: no room on the device");
+    check_opening("alone 1 0", GB_EDOWN, "backend cuemu: rank 1: the others do not come");
     if (processes) check_opening("kill 1 0", GB_EDOWN, "was killed by signal 9 (Killed)");
 }
 

@@ -113,6 +113,8 @@ struct RankBarrier {
     uint64_t limit_ns;
     std::function<void(unsigned, uint32_t)> gave_up;
 };
+/* Where the peer's part of a window of NCCL lies (nccl_device.h). */
+void *window_pointer(const void *window, size_t offset, int peer, const void *where);
 cudaError_t enqueue_rank_barrier(const RankBarrier &barrier, cudaStream_t stream);
 
 template <class... Parameters, class... Arguments>

@@ -75,6 +75,10 @@ void detail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 enum class Space { device, shared, pinned };
 
 void *allocate(size_t bytes, Space space, int device);    /* poisoned; NULL when the device is full */
+void *allocate_lendable(size_t bytes, int device);        /* device memory that windows may be made of */
+bool is_lendable(const void *start, size_t bytes);
+void lend(const void *start, int to, int change);         /* the device may reach the buffer (1), or no longer (-1) */
+bool is_lent(const void *start, int to);
 bool release(void *start, Space space);
 void release_device(int device);                          /* all buffers of it */
 size_t device_bytes_free(int device);

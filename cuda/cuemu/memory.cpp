@@ -43,6 +43,8 @@ struct Region {
     char *pages;        /* where its pages begin */
     size_t page_bytes;
     Cell *cells;
+    bool lendable;
+    uint16_t lent[CUEMU_MAX_DEVICES];    /* how many windows of a device reach it */
 };
 
 static std::map<char *, Region> regions;                        /* by start */
@@ -195,7 +197,7 @@ void *allocate(size_t bytes, Space space, int device)
 {
     if (space == Space::device && bytes_used[device] + bytes > settings().memory)
         return nullptr;
-    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr};
+    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr, false, {0}};
     if (space != Space::shared || !reuse_shared(bytes, &region)) {
         if (!take_pages(&region))
             return nullptr;
@@ -254,6 +256,35 @@ int device_of(const void *address)
     Region *region = find(address);
     return region && region->space == Space::device ? region->device : -1;
 }
+
+void *allocate_lendable(size_t bytes, int device)
+{
+    void *start = allocate(bytes, Space::device, device);
+    if (start)
+        find(start)->lendable = true;
+    return start;
+}
+
+bool is_lendable(const void *start, size_t bytes)
+{
+    const Region *region = find(start);
+    return region && region->lendable && static_cast<const char *>(start) + bytes <= region->start + region->bytes;
+}
+
+void lend(const void *start, int to, int change)
+{
+    Region *region = find(start);    /* its rank may have given it back already */
+    if (region && region->lent[to] + change >= 0)
+        region->lent[to] = uint16_t(region->lent[to] + change);
+}
+
+bool is_lent(const void *start, int to)
+{
+    const Region *region = find(start);
+    return region && region->lent[to];
+}
+
+static bool can_touch(int from, const Region &region) { return can_reach(from, region.device) || region.lent[from]; }
 
 bool can_reach(int from, int to) { return from == to || peers[from][to]; }
 void allow_peer(int from, int to) { peers[from][to] = true; }
@@ -410,7 +441,7 @@ static bool check_bounds(const Region &region, size_t offset, size_t bytes, cons
     }
     if (bytes < 16 && reinterpret_cast<uintptr_t>(address) % (bytes & -bytes))
         fault(where, "MISALIGNED: %s of %zu bytes at %p", verb, bytes, address);
-    if (region.space == Space::device && !can_reach(launch_device, region.device))
+    if (region.space == Space::device && !can_touch(launch_device, region))
         fault(where, "NO PEER ACCESS: a kernel on device %d touches memory of device %d", launch_device, region.device);
     return true;
 }
@@ -509,7 +540,7 @@ bool touch_atomic(const void *address, size_t bytes, int device, const void *whe
         fault(where, "OUT OF BOUNDS: an atomic access to %p, which is no device memory", address);
         return false;
     }
-    if (!can_reach(device, region->device)) {
+    if (!can_touch(device, *region)) {
         fault(where, "NO PEER ACCESS: device %d touches memory of device %d", device, region->device);
         return false;
     }

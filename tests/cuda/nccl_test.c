@@ -3,11 +3,14 @@
 #include "cuda/cuemu/control.h"
 #include "cuda/kernels/kernels.h"
 #include "tests/check.h"
+#include "tests/cuda/peers.h"
+#include "tests/cuda/zoo.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 enum { RANKS = 4, FLOATS = 8 };
 
@@ -49,7 +52,7 @@ static void close_ring(ring *r)
         cudaStreamDestroy(r->streams[rank]);
         cudaFree(r->in[rank]);
         cudaFree(r->out[rank]);
-        ncclCommDestroy(r->comms[rank]);
+        if (r->comms[rank]) ncclCommDestroy(r->comms[rank]);
     }
     cudaSetDevice(0);
     cuemu_set_devices(1);
@@ -229,22 +232,296 @@ static void sizes_that_differ_are_reported(void)
     close_ring(&r);
 }
 
-static void an_abort_ends_every_wait(void)
+static void an_abort_frees_the_stream_of_its_rank(void)
+{
+    ring r;
+    open_ring(&r);
+    cudaSetDevice(0);
+    for (int i = 0; i < 2; i++)
+        ncclAllGather(r.in[0], r.out[0], FLOATS, ncclFloat32, r.comms[0], r.streams[0]);
+    cudaMemcpyAsync(r.out[0], r.in[0], FLOATS * sizeof(float), cudaMemcpyDeviceToDevice, r.streams[0]);
+    CHECK_EQ(cudaStreamQuery(r.streams[0]), cudaErrorNotReady);
+    CHECK_EQ(ncclCommAbort(r.comms[0]), ncclSuccess);
+    CHECK_EQ(out_of(&r, 0, 3), 3);    /* what stands behind the collective runs */
+    CHECK_EQ(cuemu_reports(), 0);
+    cuemu_quiet(1);
+    CHECK_EQ(ncclAllGather(r.in[0], r.out[0], FLOATS, ncclFloat32, r.comms[0], r.streams[0]), ncclInvalidArgument);
+    CHECK_CONTAINS(cuemu_report_text(), "this communicator was destroyed or aborted");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    r.comms[0] = NULL;
+    close_ring(&r);
+}
+
+/* Whoever asks is told, and has to give up itself. */
+static void the_other_ranks_of_an_abort_wait_until_they_give_up(void)
 {
     ring r;
     ncclResult_t error;
     open_ring(&r);
+    for (int rank = 1; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        for (int i = 0; i < 2; i++)
+            CHECK_EQ(ncclAllGather(r.in[rank], r.out[rank], FLOATS, ncclFloat32, r.comms[rank], r.streams[rank]), ncclSuccess);
+    }
+    CHECK_EQ(ncclCommAbort(r.comms[0]), ncclSuccess);
+    r.comms[0] = NULL;
+    for (int rank = 1; rank < RANKS; rank++) {
+        CHECK_EQ(ncclCommGetAsyncError(r.comms[rank], &error), ncclSuccess);
+        CHECK_EQ(error, ncclRemoteError);
+        CHECK_EQ(ncclAllGather(r.in[rank], r.out[rank], FLOATS, ncclFloat32, r.comms[rank], r.streams[rank]), ncclRemoteError);
+        CHECK_EQ(cudaStreamQuery(r.streams[rank]), cudaErrorNotReady);
+        CHECK_EQ(ncclCommAbort(r.comms[rank]), ncclSuccess);
+        CHECK_EQ(cudaStreamSynchronize(r.streams[rank]), cudaSuccess);
+        r.comms[rank] = NULL;
+    }
+    close_ring(&r);
+}
+
+/* --- communicators that do not block ------------------------------------------------------------------------------------------------ */
+
+static ncclResult_t state_of(ncclComm_t comm)
+{
+    ncclResult_t state;
+    CHECK_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+    return state;
+}
+
+static ncclComm_t join_later(const ncclUniqueId *id, int ranks, int rank)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    config.blocking = 0;
+    config.maxCTAs = 2;
+    cudaSetDevice(rank);
+    CHECK_EQ(ncclCommInitRankConfig(&comm, ranks, *id, rank, &config), ncclInProgress);
+    return comm;
+}
+
+static void joining_is_in_progress_until_all_have_joined(void)
+{
+    ncclUniqueId id;
+    cuemu_set_devices(RANKS);
+    ncclGetUniqueId(&id);
+    ncclComm_t first = join_later(&id, 2, 0);
+    CHECK_EQ(state_of(first), ncclInProgress);
+    ncclComm_t second = join_later(&id, 2, 1);
+    CHECK_EQ(state_of(first), ncclSuccess);
+    CHECK_EQ(state_of(second), ncclSuccess);
+    ncclCommDestroy(first);
+    ncclCommDestroy(second);
+    ncclGetUniqueId(&id);
+    ncclComm_t alone = join_later(&id, 2, 0);
+    CHECK_EQ(state_of(alone), ncclInProgress);
+    CHECK_EQ(ncclCommAbort(alone), ncclSuccess);    /* how a host ends a wait for a rank that never comes */
+    CHECK_EQ(cuemu_reports(), 0);
+    cuemu_set_devices(1);
+}
+
+static void a_call_is_taken_when_the_host_asks_and_no_sooner(void)
+{
+    ring r;
+    ncclUniqueId id;
+    open_ring(&r);
+    ncclGetUniqueId(&id);
+    ncclComm_t comms[2] = {join_later(&id, 2, 0), join_later(&id, 2, 1)};
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_EQ(state_of(comms[rank]), ncclSuccess);
+        cudaSetDevice(rank);
+        CHECK_EQ(ncclAllGather(r.in[rank], r.out[rank], FLOATS, ncclFloat32, comms[rank], r.streams[rank]), ncclInProgress);
+        CHECK_EQ(cudaStreamQuery(r.streams[rank]), cudaSuccess);    /* the stream knows nothing of it */
+    }
+    cuemu_quiet(1);
+    CHECK_EQ(ncclAllGather(r.in[1], r.out[1], FLOATS, ncclFloat32, comms[1], r.streams[1]), ncclInvalidArgument);
+    CHECK_CONTAINS(cuemu_report_text(), "the call before is still ncclInProgress");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    CHECK_EQ(state_of(comms[0]), ncclSuccess);
+    CHECK_EQ(cudaStreamQuery(r.streams[0]), cudaErrorNotReady);
+    CHECK_EQ(state_of(comms[1]), ncclSuccess);
+    CHECK_EQ(out_of(&r, 0, FLOATS + 2), 102);
+    CHECK_EQ(out_of(&r, 1, FLOATS + 2), 102);
+    ncclCommDestroy(comms[0]);
+    ncclCommDestroy(comms[1]);
+    close_ring(&r);
+}
+
+static void a_rank_that_nobody_joins_is_a_deadlock(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+    cuemu_set_devices(2);
+    ncclGetUniqueId(&id);
+    cuemu_quiet(1);
+    CHECK_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
+    CHECK_CONTAINS(cuemu_report_text(), "NCCL DEADLOCK: rank 0 of 2 waits in ncclCommInitRank");
+    ncclCommDestroy(comm);
+    CHECK_EQ(ncclCommInitRank(&comm, 2, id, 0), ncclInvalidUsage);
+    CHECK_CONTAINS(cuemu_report_text(), "another has this number already");
+    CHECK_EQ(ncclCommInitRank(&comm, 3, id, 1), ncclInvalidUsage);
+    CHECK_CONTAINS(cuemu_report_text(), "another number of ranks");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    cuemu_set_devices(1);
+}
+
+static void one_thread_joins_several_ranks_inside_a_group(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comms[RANKS];
+    cuemu_set_devices(RANKS);
+    ncclGetUniqueId(&id);
+    ncclGroupStart();
+    EACH_RANK(ncclCommInitRank(&comms[rank], RANKS, id, rank));
+    CHECK_EQ(ncclGroupEnd(), ncclSuccess);
+    EACH_RANK(ncclCommDestroy(comms[rank]));
+    ncclGetUniqueId(&id);
+    ncclGroupStart();
+    for (int rank = 0; rank < 2; rank++) {
+        cudaSetDevice(3);
+        ncclCommInitRank(&comms[rank], 2, id, rank);
+    }
+    CHECK_EQ(ncclGroupEnd(), ncclInvalidUsage);    /* two ranks on one device */
+    for (int rank = 0; rank < 2; rank++) ncclCommDestroy(comms[rank]);
+    cudaSetDevice(0);
+    cuemu_set_devices(1);
+}
+
+/* --- windows ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct shared_ring {
+    ring ring;
+    int *parts[RANKS];
+    ncclWindow_t windows[RANKS];
+} shared_ring;
+
+static void register_parts(shared_ring *s, size_t bytes_of_last)
+{
+    ncclGroupStart();
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        ncclCommWindowRegister(s->ring.comms[rank], s->parts[rank], rank == RANKS - 1 ? bytes_of_last : RANKS * ZOO_INTS * sizeof(int),
+                               &s->windows[rank], NCCL_WIN_COLL_SYMMETRIC);
+    }
+}
+
+static void open_shared(shared_ring *s)
+{
+    open_ring(&s->ring);
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        CHECK_EQ(ncclMemAlloc((void **)&s->parts[rank], RANKS * ZOO_INTS * sizeof(int)), ncclSuccess);
+    }
+}
+
+static void close_shared(shared_ring *s)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        if (s->windows[rank]) CHECK_EQ(ncclCommWindowDeregister(s->ring.comms[rank], s->windows[rank]), ncclSuccess);
+        cudaSetDevice(rank);
+        CHECK_EQ(ncclMemFree(s->parts[rank]), ncclSuccess);
+    }
+    close_ring(&s->ring);
+}
+
+/* Each rank writes its number into its place in everybody's part. */
+static void kernels_write_into_the_windows_of_other_ranks(void)
+{
+    shared_ring s = {0};
+    int seen[RANKS * ZOO_INTS];
+    open_shared(&s);
+    register_parts(&s, RANKS * ZOO_INTS * sizeof(int));
+    CHECK_EQ(ncclGroupEnd(), ncclSuccess);
+    for (int rank = 0; rank < RANKS; rank++) {
+        char *peers[RANKS], **found = NULL;
+        cudaSetDevice(rank);
+        cudaMalloc((void **)&found, sizeof peers);
+        peers_of_window(found, s.windows[rank], (size_t)rank * ZOO_INTS * sizeof(int), RANKS, s.ring.streams[rank]);
+        cudaStreamSynchronize(s.ring.streams[rank]);
+        cudaMemcpy(peers, found, sizeof peers, cudaMemcpyDeviceToHost);
+        for (int peer = 0; peer < RANKS; peer++)
+            zoo_fill((int *)(void *)peers[peer], 10 + rank, s.ring.streams[rank]);
+        cudaStreamSynchronize(s.ring.streams[rank]);
+        cudaFree(found);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        cudaSetDevice(rank);
+        cudaMemcpy(seen, s.parts[rank], sizeof seen, cudaMemcpyDeviceToHost);
+        for (int i = 0; i < RANKS * ZOO_INTS; i++) CHECK_EQ(seen[i], 10 + i / ZOO_INTS);
+    }
+    CHECK_EQ(cuemu_reports(), 0);
+    close_shared(&s);
+}
+
+static void memory_that_is_no_window_is_not_for_peers(void)
+{
+    shared_ring s = {0};
+    open_shared(&s);
+    register_parts(&s, RANKS * ZOO_INTS * sizeof(int));
+    CHECK_EQ(ncclGroupEnd(), ncclSuccess);
+    CHECK_EQ(ncclCommWindowDeregister(s.ring.comms[0], s.windows[0]), ncclSuccess);
+    s.windows[0] = NULL;
+    cuemu_quiet(1);
+    cudaSetDevice(0);
+    zoo_fill(s.parts[1], 1, s.ring.streams[0]);
+    cudaStreamSynchronize(s.ring.streams[0]);
+    if (cuemu_tracks()) CHECK_CONTAINS(cuemu_report_text(), "NO PEER ACCESS: a kernel on device 0 touches memory of device 1");
+    CHECK_EQ(ncclCommWindowRegister(s.ring.comms[0], s.ring.in[0], 16, &s.windows[0], NCCL_WIN_COLL_SYMMETRIC), ncclInvalidArgument);
+    CHECK_CONTAINS(cuemu_report_text(), "a window is memory of ncclMemAlloc");
+    CHECK_EQ(ncclMemFree(s.parts[1]), ncclInvalidUsage);
+    CHECK_CONTAINS(cuemu_report_text(), "BAD FREE: the memory is still a window of its rank");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    close_shared(&s);
+}
+
+static void windows_that_differ_or_miss_a_rank_are_reported(void)
+{
+    shared_ring s = {0};
+    open_shared(&s);
+    cuemu_quiet(1);
+    register_parts(&s, 16);
+    CHECK_EQ(ncclGroupEnd(), ncclInvalidArgument);
+    CHECK_CONTAINS(cuemu_report_text(), "NCCL MISMATCH: window 0 has 1024 bytes on rank 0 and 16 on rank 3");
+    close_shared(&s);
+    open_shared(&s);
+    CHECK_EQ(ncclCommWindowRegister(s.ring.comms[3], s.parts[3], 16, &s.windows[3], NCCL_WIN_COLL_SYMMETRIC), ncclSystemError);
+    CHECK_CONTAINS(cuemu_report_text(), "NCCL DEADLOCK: rank 3 of 4 waits in ncclCommWindowRegister");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    close_shared(&s);
+}
+
+/* --- who can end a wait --------------------------------------------------------------------------------------------------------------- */
+
+static void *wait_for_stream(void *argument)
+{
+    ring *r = argument;
+    cudaSetDevice(0);
+    return cudaStreamSynchronize(r->streams[0]) == cudaSuccess ? r : NULL;
+}
+
+/* One thread waits for a collective that will never happen, another asks now and then, for longer than the patience, and gives up. */
+static void a_host_that_polls_with_a_deadline_is_no_deadlock(void)
+{
+    ring r;
+    pthread_t waiter;
+    void *ended;
+    cuemu_set_patience_ms(1000);
+    open_ring(&r);
     cudaSetDevice(0);
     ncclAllGather(r.in[0], r.out[0], FLOATS, ncclFloat32, r.comms[0], r.streams[0]);
-    CHECK_EQ(cudaStreamQuery(r.streams[0]), cudaErrorNotReady);
-    CHECK_EQ(ncclCommGetAsyncError(r.comms[1], &error), ncclSuccess);
-    CHECK_EQ(error, ncclSuccess);
-    CHECK_EQ(ncclCommAbort(r.comms[0]), ncclSuccess);
-    CHECK_EQ(cudaStreamSynchronize(r.streams[0]), cudaSuccess);
-    ncclCommGetAsyncError(r.comms[1], &error);
-    CHECK_EQ(error, ncclRemoteError);
-    cudaSetDevice(1);
-    CHECK_EQ(ncclAllGather(r.in[1], r.out[1], FLOATS, ncclFloat32, r.comms[1], r.streams[1]), ncclInvalidUsage);
+    pthread_create(&waiter, NULL, wait_for_stream, &r);
+    for (int i = 0; i < 60; i++) {
+        const struct timespec nap = {.tv_nsec = 20000000};
+        CHECK_EQ(cudaStreamQuery(r.streams[0]), cudaErrorNotReady);
+        nanosleep(&nap, NULL);
+    }
+    ncclCommAbort(r.comms[0]);
+    pthread_join(waiter, &ended);
+    CHECK(ended == &r);
+    CHECK_EQ(cuemu_reports(), 0);
+    r.comms[0] = NULL;
     close_ring(&r);
 }
 
@@ -375,4 +652,10 @@ static void a_thread_for_each_rank_works_in_every_mode(void)
 TESTS(TEST(collectives_move_what_nccl_says), TEST(a_graph_with_a_collective_replays), TEST(crossing_sends_outside_a_group_are_a_deadlock),
       TEST(a_rank_that_does_not_come_is_named_by_who_waits), TEST(ranks_that_disagree_are_reported), TEST(sizes_that_differ_are_reported),
       TEST(a_barrier_that_nobody_else_can_reach_is_a_deadlock), TEST(a_barrier_across_devices_needs_peer_access),
-      TEST(an_abort_ends_every_wait), TEST(an_error_that_comes_later_reaches_every_rank), TEST(a_thread_for_each_rank_works_in_every_mode))
+      TEST(an_abort_frees_the_stream_of_its_rank),
+      TEST(the_other_ranks_of_an_abort_wait_until_they_give_up),
+      TEST(joining_is_in_progress_until_all_have_joined), TEST(a_call_is_taken_when_the_host_asks_and_no_sooner),
+      TEST(a_rank_that_nobody_joins_is_a_deadlock), TEST(one_thread_joins_several_ranks_inside_a_group),
+      TEST(kernels_write_into_the_windows_of_other_ranks), TEST(memory_that_is_no_window_is_not_for_peers),
+      TEST(windows_that_differ_or_miss_a_rank_are_reported), TEST(a_host_that_polls_with_a_deadline_is_no_deadlock),
+      TEST(an_error_that_comes_later_reaches_every_rank), TEST(a_thread_for_each_rank_works_in_every_mode))

@@ -43,7 +43,7 @@ usage() {
 usage: tools/device_check.sh [options]
 
   --list             the steps, and stop
-  --only STEP,...    these steps alone
+  --only STEP,...    these steps alone; fractions need ceilings among them
   --emulated         on the emulator (see above); uses the build of ./dev build
   --build DIR        build there (default: build/device, emulated: build/release)
   --built            the build is there already
@@ -147,7 +147,7 @@ missing_libraries() {
 tokens_of() { "$PROGRAM" generate "$ROOT/examples/models/tiny-moe" --backend "$1" --tokens "$2" --temperature 0 --max-tokens 16 --kv-cache-memory 64M; }
 
 step_e2e() {
-    local backend=cuda build=$BUILD missing wrong=0 equal=0 prompt mine other
+    local backend=cuda build=$BUILD missing test wrong=0 equal=0 prompt mine other
     local prompts='1 2 3|40 41 42 43|500 7|9 8 7 6 5'
     if [ "$EMULATED" = 1 ]; then
         backend=cuemu
@@ -192,7 +192,7 @@ json() {
         -v emulated="$EMULATED" -v device="$DEVICE" -v seed="$SEED" -v seconds="$SECONDS" '
         function text(s) {gsub(/\\/, "\\\\", s); gsub(/"/, "\\\"", s); return s == "-" || s == "" ? "null" : "\"" s "\""}
         function number(s) {return s ~ /^-?[0-9]+(\.[0-9]+)?$/ ? s : "null"}
-        FNR == 1 {file++}
+        {file = FILENAME == ARGV[1] ? 1 : 2}
         file == 1 {steps = steps (steps ? ",\n    " : "") "{\"step\": " text($1) ", \"status\": " text($2) ", \"seconds\": " number($3) ", \"reason\": " text($4) "}"}
         file == 2 {rows = rows (rows ? ",\n    " : "") "{\"step\": " text($1) ", \"item\": " text($2) ", \"size\": " text($3) ", \"value\": " number($4) \
                    ", \"unit\": " text($5) ", \"spread_percent\": " number($6) ", \"fraction\": " number($7) ", \"of\": " text($8) \
@@ -252,7 +252,7 @@ fi
 
 if [ "$EMULATED" = 1 ]; then BUILD=${BUILD:-$ROOT/build/release}; else BUILD=${BUILD:-$ROOT/build/device}; fi
 OUT=${OUT:-$BUILD/device_check}
-SEED=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+SEED=$((10#${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}))
 mkdir -p "$OUT" || exit 1
 OUT=$(cd "$OUT" && pwd)
 if [ "$EMULATED" = 1 ]; then DEVICE=emulator; else DEVICE=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1); fi

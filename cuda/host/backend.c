@@ -362,6 +362,7 @@ static int ops_new(gb_ops **out, const gb_model_config *config, const gb_weights
     if (layout == GB_CUDA_ONE) return gb_cuda_open(out, config, weights, options, NULL, err);
     if (!own.limits.private_ranks) gb_log(GB_LOG_INFO, "rank_memory is private: each rank has the memory of its own GPU");
     own.limits.private_ranks = true;
+    if (layout == GB_CUDA_PROCESSES) cudaDeviceReset();    /* the probe's context: ranks have their own */
     return gb_gang_new(out, &rank_calls, config, weights, &own, layout == GB_CUDA_PROCESSES, err);
 }
 

@@ -18,7 +18,8 @@ enum { LOOK_EVERY_MS = 5 };    /* for a rank whose end explains what another one
 typedef struct gang {
     gb_ops base;
     gb_arena arena;
-    bool processes, opens;         /* opens: until every rank is open, the first failure ends it */
+    bool processes;
+    atomic_bool opens, closes;     /* opens: until every rank is open, the first failure ends it */
     uint32_t ranks;
     gb_time patience;              /* with a rank that was asked and gives no sign */
     gb_member *members;            /* [ranks] */
@@ -33,7 +34,7 @@ typedef struct gang {
     _Atomic uint64_t *cancelled;   /* [engines * max_works]: seq + 1 of the round that the work was cancelled for */
     pthread_mutex_t copying;       /* one copy or sum at a time */
     gb_wire_buffer copy;
-    pthread_t watcher;             /* passes log lines of processes on */
+    pthread_t watcher;             /* passes log lines of processes on, and sees them end */
     bool watches;
     pthread_mutex_t fate;          /* who died, and of the next two */
     atomic_bool down;
@@ -45,7 +46,7 @@ typedef struct gang {
 /* While ranks open, the sentence is for whoever wanted them, and not for the log. */
 static int report(gang *g, int status, const char *sentence)
 {
-    if (!g->opens) return gb_k_fail(status, "%s", sentence);
+    if (!atomic_load(&g->opens)) return gb_k_fail(status, "%s", sentence);
     if (sentence != g->why) snprintf(g->why, sizeof g->why, "%.*s", (int)sizeof g->why - 1, sentence);
     return status;
 }
@@ -172,7 +173,7 @@ static int hear(gang *g, gb_member *m, const question *q, int *status)
         if (message.kind == GB_WIRE_ALIVE) continue;
         line->awaited = false;
         int answer = take_answer(g, m, &message, q);
-        if (answer == GB_EDOWN || (answer != GB_OK && g->opens)) return answer;
+        if (answer == GB_EDOWN || (answer != GB_OK && atomic_load(&g->opens))) return answer;
         if (*status == GB_OK) *status = answer;
     }
     if (!line->awaited || filled == GB_OK) return GB_OK;
@@ -521,7 +522,19 @@ static bool gang_cancelled(gb_ops *ops, uint64_t round_seq, uint32_t engine, uin
     return atomic_load_explicit(flag(ops, engine, work), memory_order_acquire) == round_seq + 1;
 }
 
-/* --- log lines of processes, on a thread until all of them are over --- */
+/* --- log lines and ends of processes, on a thread until all of them are over --- */
+
+/* Noticed while nobody asks it anything. */
+static void notice_end(gang *g, gb_member *m)
+{
+    char why[GB_FOLLOWER_WHY_BYTES];
+    pthread_mutex_lock(&g->fate);
+    if (!atomic_load(&g->opens) && !atomic_load(&g->closes) && !atomic_load(&g->down)) {
+        gb_member_epitaph(m, why, sizeof why);
+        go_down(g, why);
+    }
+    pthread_mutex_unlock(&g->fate);
+}
 
 static bool pass_line(const gb_member *m)
 {
@@ -542,6 +555,7 @@ static void *watch(void *self)
         poll(polled, g->ranks, -1);
         for (uint32_t r = 0; r < g->ranks; r++) {
             if (!polled[r].revents || pass_line(&g->members[r])) continue;
+            notice_end(g, &g->members[r]);
             polled[r].fd = -1;    /* poll passes over it */
             polled[r].revents = 0;
             open--;
@@ -556,7 +570,10 @@ static void *watch(void *self)
 static void gang_free(gb_ops *ops)
 {
     gang *g = (gang *)ops;
-    bool grace = !atomic_load(&g->down) && !g->opens, all = true;
+    pthread_mutex_lock(&g->fate);    /* from here on nobody else looks at processes */
+    atomic_store(&g->closes, true);
+    pthread_mutex_unlock(&g->fate);
+    bool grace = !atomic_load(&g->down) && !atomic_load(&g->opens), all = true;
     gb_time patience = grace || !g->processes ? g->patience + gb_ms(GB_MEMBER_FAREWELL_MS) : gb_ms(GB_MEMBER_EXIT_MS);
     gb_time deadline = gb_wire_now() + patience;
     for (uint32_t r = 0; r < g->ranks; r++) gb_member_leave(&g->members[r], grace);
@@ -647,7 +664,7 @@ int gb_gang_new(gb_ops **out, const gb_follower_calls *calls, const gb_model_con
     start.options.log = NULL;    /* a rank's lines come through the log of this plugin */
     g->base.table = &gang_table;
     g->processes = processes;
-    g->opens = true;
+    atomic_store(&g->opens, true);
     g->patience = max_of(timeout * GB_GANG_OPEN_TIMES, gb_ms(GB_GANG_OPEN_MS));
     pthread_mutex_init(&g->copying, NULL);
     pthread_mutex_init(&g->fate, NULL);
@@ -658,7 +675,7 @@ int gb_gang_new(gb_ops **out, const gb_follower_calls *calls, const gb_model_con
         gang_free(&g->base);
         return status;
     }
-    g->opens = false;
+    atomic_store(&g->opens, false);
     g->patience = timeout + gb_ms(GB_GANG_GRACE_MS);
     *out = &g->base;
     return GB_OK;

@@ -145,9 +145,9 @@ class Ranks(unittest.TestCase):
             self.assertEqual(text.encode(), self.text.rstrip(b"\n"))
             ranks = ranks_of(server.process.pid)
             os.kill(ranks[0], signal.SIGKILL)
+            server.await_log(r"was killed by signal 9")    # before anybody asks
             with self.assertRaisesRegex(GimbalError, "the engine is down"):
                 client.generate(prompt=PROMPT, temperature=0, max_tokens=12)
-            server.await_log(r"was killed by signal 9")
             self.assertEqual(server.wait(), 70)
             self.await_death(ranks)
 

@@ -84,7 +84,7 @@ tests() {
     if [ "$EMULATED" = 1 ]; then
         for name in $QUICK_TESTS; do echo "$BUILD/tests/cuda_$name"; done
     else
-        compgen -G "$BUILD/tests/device/*_test"
+        compgen -G "$BUILD/tests/device/*_test" | sort
     fi
 }
 

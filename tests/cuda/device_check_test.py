@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -14,9 +13,9 @@ BUILD = pathlib.Path(os.environ.get("GB_BUILD", ROOT / "build/release"))
 TESTS = ["mma_test", "rows_test", "router_test", "dispatch_test", "experts_test", "exchange_test", "graph_test", "cublas_test"]
 
 
-def check(*args, out=None):
+def check(*args, out=None, env=None):
     command = [ROOT / "tools/device_check.sh", *args] + (["--out", out] if out else [])
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env and dict(os.environ, **env))
 
 
 def fake_build(folder, **programs):
@@ -25,6 +24,18 @@ def fake_build(folder, **programs):
     for name in TESTS:
         write(folder / "tests" / f"cuda_{name}", programs.get(name, "echo 1 passed, 0 failed"))
     write(folder / "gimbal_cuemu_bench", programs.get("bench", "exit 0"))
+
+
+def fake_machine(folder, sanitizer):
+    """Tools of a machine with a GPU, a build for it, and no library that gimbal itself needs: an environment for check."""
+    (folder / "tests/device").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    for name in ("mma_test", "rows_test"):
+        write(folder / "tests/device" / name, "echo 2 passed, 0 failed")
+    write(folder / "gimbal_cuda_bench", "exit 0")
+    write(folder / "bin/nvidia-smi", "[ \"$1\" = -L ] && echo 'GPU 0: made up' || echo 'made up, 1.0'")
+    write(folder / "bin/compute-sanitizer", sanitizer)
+    return {"PATH": f"{folder}/bin:{os.environ['PATH']}", "PKG_CONFIG_LIBDIR": str(folder)}
 
 
 def write(path, script):
@@ -94,6 +105,27 @@ class DeviceCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 77)
         self.assertEqual(done.stdout, "device_check: there is no GPU here; --emulated runs the same steps on the emulator\n")
 
+    def test_on_a_gpu_tests_run_alone_and_under_the_sanitizer_and_what_cannot_be_built_is_skipped(self):
+        env = fake_machine(self.out, "for program; do :; done; \"$program\" && echo 'ERROR SUMMARY: 0 errors'")
+        done = check("--built", "--build", self.out, out=self.out, env=env)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        results = self.results()
+        self.assertEqual((results["emulated"], results["device"]), (False, "made up, 1.0"))
+        steps = {s["step"]: s for s in results["steps"]}
+        self.assertEqual([name for name, step in steps.items() if step["status"] != "ok"], ["e2e"])
+        self.assertIn("there is no luajit libuv jansson", steps["e2e"]["reason"])
+        self.assertEqual([r["size"] for r in results["rows"] if r["item"] == "racecheck"], ["mma_test", "rows_test"])
+
+    def test_a_sanitizer_that_finds_something_fails_and_one_that_cannot_work_is_skipped(self):
+        env = fake_machine(self.out, "case $2 in racecheck) echo 'ERROR SUMMARY: 1 error'; exit 9;; esac; echo 'ERROR SUMMARY: 0 errors'")
+        done = check("--built", "--build", self.out, "--only", "sanitizer", out=self.out, env=env)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertEqual({r["item"] for r in self.results()["rows"] if r["verdict"] == "FAILED"}, {"racecheck"})
+        write(self.out / "bin/compute-sanitizer", "echo 'Error: Device not supported'; exit 1")
+        done = check("--built", "--build", self.out, "--only", "sanitizer", out=self.out, env=env)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("cannot work on this device", self.results()["steps"][0]["reason"])
+
     def test_the_docs_have_the_bounds_that_are_applied(self):
         listed = subprocess.run([BUILD / "gimbal_cuemu_bench", "--bounds"], capture_output=True, text=True, check=True).stdout
         bounds = {tuple(line.split("\t")[1:]) for line in listed.splitlines()}
@@ -110,4 +142,4 @@ class DeviceCheck(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v"])
+    unittest.main(verbosity=2)

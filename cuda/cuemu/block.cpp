@@ -18,7 +18,7 @@
 namespace cuemu {
 
 enum { kWarp = 32, kStackBytes = 256 * 1024, kPage = 4096, kMaxThreads = 1024, kSharedLimit = 227 * 1024 };
-enum State { kRunnable, kAtBarrier, kAtMeeting, kExited };
+enum State { kRunnable, kAtBarrier, kAtMeeting, kInQueue, kExited };
 
 /* A copy between its issue and its arrival. */
 struct AsyncCopy {
@@ -44,6 +44,8 @@ struct Fiber : Thread {
     Meeting *meeting = nullptr;
     int barrier_result = 0;
     uint32_t clock[kWarp];         /* what it knows of its warp's lanes: grows at __syncwarp */
+    Knowledge known;               /* what it heard of other threads; empty: nothing */
+    uint32_t fenced = 0;           /* its clock at the last fence.proxy.async */
     std::vector<AsyncCopy> copies;
     unsigned copy_group = 0;
 };
@@ -271,6 +273,75 @@ int barrier(BarrierKind kind, int value, const void *where)
     return f->barrier_result;
 }
 
+/* --- what threads hear of each other through mbarriers ------------------------------------------------------------------------ */
+
+static void merge(Knowledge &to, const Knowledge &from)
+{
+    if (to.size() < from.size())
+        to.resize(from.size());
+    for (size_t i = 0; i < from.size(); i++)
+        to[i] = std::max(to[i], from[i]);
+}
+
+void tell(Knowledge &to)
+{
+    if (!tracking)
+        return;
+    Fiber *f = me();
+    to.resize(std::max<size_t>(to.size(), warps.size() * kWarp));
+    merge(to, f->known);
+    for (unsigned lane = 0; lane < kWarp; lane++)
+        to[f->warp * kWarp + lane] = std::max(to[f->warp * kWarp + lane], f->clock[lane]);
+    f->clock[f->lane]++;    /* what it does from here on is not part of it */
+}
+
+void learn(const Knowledge &from)
+{
+    if (tracking)
+        merge(me()->known, from);
+}
+
+uint32_t heard_of(unsigned thread)
+{
+    return on_fiber() && thread < me()->known.size() ? me()->known[thread] : 0;
+}
+
+uint32_t fenced_clock(unsigned thread) { return fibers[thread].fenced; }
+
+void fence_async()
+{
+    Fiber *f = me();
+    f->fenced = f->clock[f->lane]++;
+}
+
+void wait_in(Queue &queue, const char *what, const void *where)
+{
+    Fiber *f = me();
+    queue.push_back(f);
+    f->state = kInQueue;
+    f->where = where;
+    f->waits_in = what;
+    yield();
+}
+
+void wake(Queue &queue)
+{
+    for (Thread *thread : queue)
+        static_cast<Fiber *>(thread)->state = kRunnable;
+    queue.clear();
+}
+
+unsigned number_of(const Thread *thread) { return thread->warp * kWarp + thread->lane; }
+unsigned threads_of_block() { return threads; }
+
+void as_thread(unsigned number, const std::function<void()> &f)
+{
+    Thread *before = self;
+    self = &fibers[number];
+    f();
+    self = before;
+}
+
 /* --- meetings of a warp's lanes ----------------------------------------------------------------------------------------------- */
 
 /* __syncwarp orders memory among the lanes that met: each knows now what any of them knew. Shuffles do not. */
@@ -280,10 +351,16 @@ static void merge_clocks(Fiber *first, uint32_t lanes)
     for (unsigned i = 0; i < kWarp; i++)
         for (unsigned k = 0; lanes >> i & 1 && k < kWarp; k++)
             merged[k] = std::max(merged[k], first[i].clock[k]);
+    Knowledge heard;
+    for (unsigned i = 0; i < kWarp; i++)
+        if (lanes >> i & 1 && !first[i].known.empty())
+            merge(heard, first[i].known);
     for (unsigned i = 0; i < kWarp; i++)
         if (lanes >> i & 1) {
             std::copy(merged, merged + kWarp, first[i].clock);
             first[i].clock[i]++;
+            if (!heard.empty())
+                first[i].known = heard;
         }
 }
 
@@ -426,6 +503,8 @@ static std::vector<SharedArray> shared_arrays;    /* of this launch */
 static void *dynamic_array;
 
 void *dynamic_shared() { return dynamic_array; }
+char *dynamic_start() { return static_cast<char *>(dynamic_array); }
+size_t dynamic_bytes() { return running->shared_bytes; }
 
 void *static_shared(const void *key, size_t bytes, size_t)
 {
@@ -473,6 +552,7 @@ static void report_deadlock()
         last = &f;
         shown++;
     }
+    describe_mbarriers();
 }
 
 static void set_up_threads(dim3 size)
@@ -493,14 +573,16 @@ static void set_up_threads(dim3 size)
         f.copy_group = 0;
         std::fill(f.clock, f.clock + kWarp, 0);
         f.clock[f.lane] = 1;
+        f.known.clear();
+        f.fenced = 0;
         warps[f.warp].present |= 1u << f.lane;
         prepare(&f);
         turn[i] = settings().order == CUEMU_DESCENDING ? threads - 1 - i : i;
     }
 }
 
-/* Until every thread ended; a block that is stuck is reported and left. */
-static void run_block(dim3 size)
+/* Until every thread ended; a block that is stuck is reported and left, and the answer is false. */
+static bool run_block(dim3 size)
 {
     set_up_threads(size);
     for (bool live = true; live && !trapped;) {
@@ -515,11 +597,12 @@ static void run_block(dim3 size)
             }
             live |= f.state != kExited;
         }
-        if (live && !ran) {
+        if (live && !ran && !bring_awaited_copies()) {
             report_deadlock();
-            return;
+            return false;
         }
     }
+    return !trapped;
 }
 
 bool launchable(dim3 g, dim3 b, size_t shared_bytes)
@@ -585,7 +668,12 @@ bool run_grid(const Launch &launch)
         here.index = {unsigned(b % g.x), unsigned(b / g.x % g.y), unsigned(b / g.x / g.y)};
         poison_shared(launch);
         start_block();
-        run_block(launch.block);
+        start_mbarriers();
+        start_warpgroups();
+        if (!run_block(launch.block))
+            continue;
+        end_mbarriers(launch.where);
+        end_warpgroups(launch.where);
     }
     check_guards(launch.where);
     clean_up_launch(launch);

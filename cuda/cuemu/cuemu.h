@@ -60,7 +60,9 @@ struct Block {
 extern Thread *self;    /* the CUDA thread that runs now */
 extern Block here;
 
-enum class Access { read, write, atomic };
+/* operand: a read by a tensor core, from shared memory; fetch: a read by a tensor copy, which may meet what nobody set; deliver: what it
+   writes. These three go through the asynchronous proxy. */
+enum class Access { read, write, atomic, operand, fetch, deliver };
 
 /* What the lanes named by mask bring to a warp intrinsic; ready when all of them came. The last to leave gives it back. */
 struct Meeting {
@@ -75,7 +77,7 @@ struct Meeting {
 /* Kinds of warp intrinsics, for the check that all lanes of a mask met in the same one. */
 enum Kind {
     kSyncWarp, kShuffle, kShuffleXor, kShuffleDown, kShuffleUp, kBallot, kAll, kMatchAny, kReduceAdd, kReduceMax, kReduceMin,
-    kReduceAnd, kReduceOr, kReduceXor, kMma, kLdMatrix
+    kReduceAnd, kReduceOr, kReduceXor, kMma, kLdMatrix, kStMatrix
 };
 
 enum BarrierKind { kBarrier, kBarrierCount, kBarrierAnd, kBarrierOr };

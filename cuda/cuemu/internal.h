@@ -91,6 +91,8 @@ void check_guards(const void *where);                     /* of all buffers, for
 void forget_shared();                                     /* a new block: shared memory is unset again */
 bool in_guard(const void *address);
 
+void set_again(const void *address, size_t bytes);        /* what was on its way (unset) is there */
+
 /* A copy or a fill by the runtime: bounds checked, and what is unset stays unset. */
 void copy_bytes(void *to, const void *from, size_t bytes, const void *where);
 void fill_bytes(void *to, int byte, size_t bytes, const void *where);
@@ -134,6 +136,37 @@ bool on_fiber();
 std::string running_thread();                             /* "kernel, block (0,0,0) thread (3,0,0)" or "" */
 const uint32_t *warp_clock(unsigned *thread);             /* of the running CUDA thread, for the race check */
 bool on_running_stack(const void *address);
+
+/* For what waits at other things than barriers of the block and meetings of a warp. */
+using Queue = std::vector<struct Thread *>;
+void wait_in(Queue &queue, const char *what, const void *where);    /* the running thread, until somebody wakes the queue */
+void wake(Queue &queue);
+unsigned number_of(const Thread *thread);                 /* in its block */
+unsigned threads_of_block();
+/* Runs f as if that thread of the block did it. */
+void as_thread(unsigned number, const std::function<void()> &f);
+
+/* What a thread knows of the others of its block beside barriers and its warp: their clocks, heard through mbarriers. Only kept
+   where accesses are tracked. */
+using Knowledge = std::vector<uint32_t>;
+void tell(Knowledge &to);                                 /* all that the running thread did and knows so far */
+void learn(const Knowledge &from);
+uint32_t heard_of(unsigned thread);                       /* by the running thread */
+uint32_t fenced_clock(unsigned thread);                   /* up to where fence.proxy.async shows its stores */
+
+/* Where the dynamic shared memory of the running block is. */
+char *dynamic_start();
+size_t dynamic_bytes();
+
+/* --- mbarriers, tensor copies (tma.cpp), products of warpgroups (wgmma.cpp): the state of one block -------------------------- */
+
+void start_mbarriers();
+void end_mbarriers(const void *where);                    /* copies that nobody awaited are reported */
+void describe_mbarriers();                                /* of a deadlock */
+bool bring_awaited_copies();                              /* when no thread can run; false: there are none */
+bool is_arriving(const void *address, size_t bytes);      /* a tensor copy into it is on its way */
+void start_warpgroups();
+void end_warpgroups(const void *where);                   /* products that nobody awaited are reported */
 
 /* --- streams (streams.cpp) -------------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,8 @@
 
    In the track build every byte has a cell: who wrote and who read it last, and whether it was ever set. Two accesses are ordered
    when the same thread made them, when a block barrier lies between them, when a __syncwarp of their warp does, or when the
-   kernels are ordered by streams, events and waits of the host (copies and products count as kernels); an unordered pair with a write in it, not both atomic, is a race. */
+   kernels are ordered by streams, events and waits of the host (copies and products count as kernels), or when one thread heard of the
+   other through an mbarrier; an unordered pair with a write in it, not both atomic, is a race. */
 #include "cuda/cuemu/cuemu.h"
 #include "cuda/cuemu/internal.h"
 
@@ -26,7 +27,7 @@ enum { kPage = 4096, kAlign = 256, kGuard = 1 << 20, kPoison = 0xff, kCanary = 0
 struct Trace {
     uint32_t launch, block, epoch, clock;
     uint16_t thread;
-    bool atomic;
+    bool atomic, async;    /* async: by a tensor copy */
 };
 
 /* Two of each kind are kept, of two warps where possible, so that an access meets one that is not its own. */
@@ -334,6 +335,9 @@ void start_epoch() { epoch++; }
 /* Shared cells remember the block that set them, so that a new block needs no sweep. */
 void forget_shared() {}
 
+static bool reads_only(Access kind) { return kind == Access::read || kind == Access::operand || kind == Access::fetch; }
+static bool writes_only(Access kind) { return kind == Access::write || kind == Access::deliver; }
+
 static bool is_set(const Region &region, const Cell &cell)
 {
     /* What the host writes to pinned memory is not seen. */
@@ -355,15 +359,16 @@ static bool ordered(const Region &region, const Trace &trace, unsigned thread, c
         return region.space == Space::shared;    /* another block's shared memory was another memory */
     if (trace.thread == thread || trace.epoch < epoch)
         return true;
-    return trace.thread / 32 == thread / 32 && clock[trace.thread % 32] >= trace.clock;
+    return (trace.thread / 32 == thread / 32 && clock[trace.thread % 32] >= trace.clock) || heard_of(trace.thread) >= trace.clock;
 }
 
+/* An atomic access does not make its thread's plain one forgotten: the next atomic of another meets both. */
 static void remember(Trace kept[2], const Trace &now)
 {
     auto stale = [&](const Trace &t) {
         if (t.launch != now.launch)
             return happened_before(t);
-        return t.block == now.block && (t.epoch < now.epoch || t.thread == now.thread);
+        return t.block == now.block && (t.epoch < now.epoch || (t.thread == now.thread && t.atomic >= now.atomic));
     };
     if (stale(kept[0]))
         kept[0] = now;
@@ -374,11 +379,11 @@ static void remember(Trace kept[2], const Trace &now)
 
 static void remember_access(const Region &region, Cell *cell, Access kind, const Trace &now)
 {
-    if (kind == Access::read) {
+    if (reads_only(kind)) {
         remember(cell->read, now);
         return;
     }
-    if (kind == Access::write)    /* ordered after what was there, or reported */
+    if (writes_only(kind))    /* ordered after what was there, or reported */
         cell->write[0] = cell->write[1] = Trace();
     remember(cell->write, now);
     cell->set = region.space == Space::shared ? block_number : 1;
@@ -395,7 +400,7 @@ static Conflict conflict(const Region &region, const Cell &cell, Access kind, un
         if (write.launch && !(kind == Access::atomic && write.atomic) && !ordered(region, write, thread, clock))
             return {&write, true};
     for (const Trace &read : cell.read)
-        if (kind != Access::read && read.launch && !ordered(region, read, thread, clock))
+        if (!reads_only(kind) && read.launch && !ordered(region, read, thread, clock))
             return {&read, false};
     return {nullptr, false};
 }
@@ -403,7 +408,7 @@ static Conflict conflict(const Region &region, const Cell &cell, Access kind, un
 static void report_race(const Region &region, const Conflict &race, Access kind, const void *where)
 {
     const char *what = !race.is_write ? "write after unordered read"
-                       : kind == Access::read ? "read after unordered write" : "two unordered writes";
+                       : reads_only(kind) ? "read after unordered write" : "two unordered writes";
     if (race.other->launch != launch_number)
         fault(where, "RACE between streams: %s by other work, and no event or wait orders the two", what);
     else
@@ -413,7 +418,7 @@ static void report_race(const Region &region, const Conflict &race, Access kind,
 
 static void outside(const void *address, size_t bytes, Access kind, const void *where)
 {
-    const char *verb = kind == Access::read ? "read" : "write";
+    const char *verb = reads_only(kind) ? "read" : "write";
     if (on_running_stack(address))
         return;
     if (in_guard(address)) {
@@ -428,13 +433,13 @@ static void outside(const void *address, size_t bytes, Access kind, const void *
         fault(where, "OUT OF BOUNDS: %s of %zu bytes, %td bytes past the end of a buffer of %zu bytes", verb, bytes, past, size);
         trap(where);
     }
-    if (tracking && kind != Access::read)
+    if (tracking && !reads_only(kind))
         fault(where, "HOST MEMORY: a kernel writes %zu bytes to memory that is no device memory", bytes);
 }
 
 static bool check_bounds(const Region &region, size_t offset, size_t bytes, const void *address, Access kind, const void *where)
 {
-    const char *verb = kind == Access::read ? "read" : "write";
+    const char *verb = reads_only(kind) ? "read" : "write";
     if (offset + bytes > region.bytes) {
         fault(where, "OUT OF BOUNDS: %s of %zu bytes runs over the end of a buffer of %zu bytes", verb, bytes, region.bytes);
         return false;
@@ -446,23 +451,34 @@ static bool check_bounds(const Region &region, size_t offset, size_t bytes, cons
     return true;
 }
 
+/* Written by an ordinary store of this block whose thread has passed no fence since. */
+static bool hidden_from_async(const Region &region, const Cell &cell)
+{
+    const Trace &write = cell.write[0];
+    return region.space == Space::shared && write.launch == launch_number && write.block == block_number && !write.async &&
+           write.clock > fenced_clock(write.thread);
+}
+
 static void track(Region &region, size_t offset, size_t bytes, Access kind, const void *where)
 {
     unsigned thread;
     const uint32_t *clock = warp_clock(&thread);
-    Trace now = {launch_number, block_number, epoch, clock[thread % 32], uint16_t(thread), kind == Access::atomic};
-    bool unset_before = false, raced = false;
+    Trace now = {launch_number, block_number, epoch, clock[thread % 32], uint16_t(thread), kind == Access::atomic, kind == Access::deliver};
+    bool unset_before = false, raced = false, hidden = false;
     for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
         Conflict race = conflict(region, *cell, kind, thread, clock);
         if (race.other && !raced)    /* once an access, not once a byte */
             report_race(region, race, kind, where);
         raced |= race.other != nullptr;
-        if (kind != Access::write && !is_set(region, *cell)) {
+        hidden |= kind == Access::operand && hidden_from_async(region, *cell);
+        if (!writes_only(kind) && kind != Access::fetch && !is_set(region, *cell)) {
             unset_before = true;
             cell->set = region.space == Space::shared ? block_number : 1;
         }
         remember_access(region, cell, kind, now);
     }
+    if (hidden)
+        fault(where, "ASYNC PROXY: a tensor core reads what a thread stored and did not follow with fence.proxy.async");
     if (unset_before)
         fault(where, "UNINITIALISED: read of %s memory that nobody set", region.space == Space::shared ? "shared" : "device");
 }
@@ -496,13 +512,23 @@ void unset(const void *address, size_t bytes)
         cells[i].set = 0;
 }
 
+void set_again(const void *address, size_t bytes)
+{
+    Region *region = find(address);
+    if (!region || !region->cells)
+        return;
+    Cell *cells = region->cells + (static_cast<const char *>(address) - region->start);
+    for (size_t i = 0; i < bytes; i++)
+        cells[i].set = region->space == Space::shared ? block_number : 1;
+}
+
 /* --- what the runtime itself does to memory ----------------------------------------------------------------------------------- */
 
 /* An access by a copy, a fill or a product, or an atomic one outside of kernels. */
 static void trace_runtime(Region &region, size_t offset, size_t bytes, Access kind, const void *where)
 {
     static const uint32_t no_warp[32] = {0};
-    Trace now = {launch_number, block_number, epoch, 1, 0, kind == Access::atomic};
+    Trace now = {launch_number, block_number, epoch, 1, 0, kind == Access::atomic, false};
     bool raced = false;
     for (Cell *cell = region.cells + offset; cell < region.cells + offset + bytes; cell++) {
         Conflict race = conflict(region, *cell, kind, 0, no_warp);

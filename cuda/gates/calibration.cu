@@ -1,6 +1,6 @@
 /* One kernel for each instruction that gates.py counts, named has_<instruction>: it must show there, and none of them in `plain`. So a
    toolkit that encodes an instruction otherwise fails the gate instead of passing it blindly. */
-#include "cuda/kernels/mma.cuh"
+#include "cuda/kernels/wgmma.cuh"
 
 extern "C" {
 
@@ -75,6 +75,39 @@ __global__ void has_ldgsts_128(const float4 *a, float4 *b)
     gb_cp_wait<0>();
     __syncthreads();
     b[threadIdx.x] = s_value[63 - threadIdx.x];
+}
+
+__global__ void has_hgmma(float *out)
+{
+    GB_DYN_SHARED(unsigned char, s_tile);
+    float d[4];
+    gb_wgmma_fence();
+    gb_wgmma<8>(d, gb_wgmma_tile(s_tile, 0), gb_wgmma_tile(s_tile + 8192, 0), false);
+    gb_wgmma_commit();
+    gb_wgmma_wait<0>();
+    out[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}
+
+__global__ void has_utmaldg(const __grid_constant__ CUtensorMap map)
+{
+    GB_DYN_SHARED(unsigned char, s_tile);
+    gb_tensor_load_2d(s_tile, &map, reinterpret_cast<uint64_t *>(s_tile + 1024), 0, 0);
+}
+
+__global__ void has_syncs()
+{
+    GB_SHARED(uint64_t, s_barrier, [1]);
+    gb_mbarrier_init(s_barrier, 1);
+    gb_mbarrier_wait(s_barrier, 1);
+}
+
+__global__ void has_stsm(uint32_t *out)
+{
+    GB_SHARED(uint4, s_rows, [32]);
+    const uint32_t r[4] = {threadIdx.x, 1, 2, 3};
+    gb_stmatrix_x4_trans(&s_rows[threadIdx.x], r);
+    __syncthreads();
+    out[threadIdx.x] = s_rows[31 - threadIdx.x].x;
 }
 
 }

@@ -16,7 +16,8 @@ import sys
 # calibration.cu shows that the key is right.
 OPERATIONS = {
     0x981: "LDG", 0x986: "STG", 0x984: "LDS", 0x388: "STS", 0x983: "LDL", 0x387: "STL", 0xF8C: "ATOMS.INC", 0x98C: "ATOMS", 0x38C: "ATOMS", 0x98E: "RED",
-    0x9A8: "ATOMG", 0xF89: "SHFL", 0x389: "SHFL", 0x23C: "HMMA", 0x9F0: "HGMMA", 0xFAE: "LDGSTS", 0x83B: "LDSM", 0x3BA: "UBLKCP",
+    0x9A8: "ATOMG", 0xF89: "SHFL", 0x389: "SHFL", 0x23C: "HMMA", 0x9F0: "HGMMA", 0xFAE: "LDGSTS", 0x83B: "LDSM", 0x844: "STSM", 0x3BA: "UBLKCP",
+    0x5B4: "UTMALDG", 0x5A7: "SYNCS",
 }
 WIDTHS = {0: "8", 2: "16", 4: "32", 5: "64", 6: "128"}
 WITH_WIDTH = {"LDG", "STG", "LDS", "STS", "LDGSTS"}
@@ -25,7 +26,7 @@ WITH_WIDTH = {"LDG", "STG", "LDS", "STS", "LDGSTS"}
 CALIBRATION = {
     "has_ldg_128": ["LDG.128"], "has_stg_128": ["STG.128"], "has_lds_128": ["LDS.128"], "has_local": ["LDL", "STL"],
     "has_atoms_inc": ["ATOMS.INC"], "has_red": ["RED"], "has_shfl": ["SHFL"], "has_hmma": ["HMMA"], "has_ldsm": ["LDSM"],
-    "has_ldgsts_128": ["LDGSTS.128"],
+    "has_ldgsts_128": ["LDGSTS.128"], "has_hgmma": ["HGMMA"], "has_utmaldg": ["UTMALDG"], "has_syncs": ["SYNCS"], "has_stsm": ["STSM"],
 }
 
 
@@ -96,10 +97,17 @@ def resources_of(log):
     return found
 
 
+def serialized_in(log):
+    """wgmma products that ptxas lets run one by one only: it found an accumulator in use between them."""
+    said = re.findall(r"wgmma.mma_async instructions are serialized.*function '(\w+)'", open(log, encoding="utf-8").read())
+    return [f"{plain_name(name)}: its wgmma products are serialized; see {log}" for name in said]
+
+
 def check_resources(expectations, cubins):
     table, faults, found = expectations_of(expectations), [], {}
     for cubin in cubins:
         found.update(resources_of(cubin + ".log"))
+        faults += serialized_in(cubin + ".log")
     for kernel, (registers, shared, stack) in sorted(found.items()):
         if kernel not in table:
             faults.append(f"{kernel}: no line in {expectations}; it takes {registers} registers and {shared} bytes of shared memory")

@@ -8,7 +8,7 @@
 
    Rules that keep both honest: early returns leave by whole warps and never before a barrier; warp intrinsics name the full set of
    lanes that take part; no __activemask, no spin-wait on another block (barrier.cu is the one exception), no plain __shared__; inline
-   PTX in mma.cuh and sync.cuh only. */
+   PTX in mma.cuh, tma.cuh, wgmma.cuh and sync.cuh only. */
 #ifndef GB_CUDA_COMPAT_CUH
 #define GB_CUDA_COMPAT_CUH
 

@@ -1,6 +1,7 @@
 #include "tests/cuda/zoo.h"
 
-#include "cuda/kernels/mma.cuh"
+#include "cuda/kernels/tensor_map.h"
+#include "cuda/kernels/wgmma.cuh"
 
 /* Each kernel is wrong where `right` is false. All but those that say otherwise run as one block of ZOO_THREADS. */
 
@@ -205,6 +206,74 @@ static void run_with_much_shared(int *out, bool right, cudaStream_t stream)
     GB_LAUNCH(much_shared, 1, ZOO_THREADS, kBytes, stream, out);
 }
 
+/* The input, as 2 rows of 64 bfloat16, brought by a tensor copy; in two rounds where the second could overtake who still reads. */
+__global__ void tensor_copy(int *out, const __grid_constant__ CUtensorMap map, zoo_animal animal, bool right)
+{
+    enum { kBytes = 256 };
+    GB_DYN_SHARED(unsigned char, s_memory);
+    unsigned char *s_tile = s_memory + (1024 - gb_shared_address(s_memory) % 1024) % 1024;
+    auto *s_barrier = reinterpret_cast<uint64_t *>(s_tile + 1024);
+    const bool wrong = !right;
+    const int rounds = animal == ZOO_TENSOR_OVERTAKES_READ ? 2 : 1;
+    if (threadIdx.x == 0) {
+        gb_mbarrier_init(s_barrier, 1);
+        gb_fence_async();
+    }
+    if (!(wrong && animal == ZOO_MBARRIER_NOT_SHARED))
+        __syncthreads();
+    for (int round = 0; round < rounds; round++) {
+        if (threadIdx.x == 0) {
+            gb_mbarrier_arrive_expect(s_barrier, wrong && animal == ZOO_TENSOR_WRONG_BYTES ? 2 * kBytes : kBytes);
+            gb_tensor_load_2d(s_tile + (wrong && animal == ZOO_TENSOR_MISALIGNED ? 128 : 0), &map, s_barrier, 0, 0);
+        }
+        if (wrong && animal == ZOO_TENSOR_NOT_AWAITED)
+            return;
+        if (!(wrong && animal == ZOO_TENSOR_READ_EARLY))
+            gb_mbarrier_wait(s_barrier, unsigned(round));
+        out[threadIdx.x] = reinterpret_cast<int *>(s_tile)[threadIdx.x];
+        if (right)
+            __syncthreads();
+    }
+}
+
+/* D = A B^T with A[r][k] = r where k is 0, B[n][k] = 1 where k is 0, else 0: D[7][0] is 7. */
+__global__ void small_product(int *out, zoo_animal animal, bool right)
+{
+    GB_DYN_SHARED(unsigned char, s_memory);
+    unsigned char *s_a = s_memory + (1024 - gb_shared_address(s_memory) % 1024) % 1024, *s_b = s_a + 8192;
+    const unsigned row = threadIdx.x % 64, thread = threadIdx.x;
+    const bool wrong = !right;
+    float d[4] = {0, 0, 0, 0};
+    for (unsigned piece = 0; piece < 8; piece++) {
+        const unsigned place = row * 128 + ((piece ^ row % 8) << 4);
+        if (thread < 64)
+            *reinterpret_cast<uint4 *>(s_a + place) = make_uint4(piece ? 0 : __float_as_uint(float(row)) >> 16, 0, 0, 0);
+        else if (row < 8)
+            *reinterpret_cast<uint4 *>(s_b + place) = make_uint4(piece ? 0 : __float_as_uint(1.0f) >> 16, 0, 0, 0);
+    }
+    if (!(wrong && animal == ZOO_WGMMA_HIDDEN_STORE))
+        gb_fence_async();
+    __syncthreads();
+    const uint64_t swizzle = wrong && animal == ZOO_WGMMA_WRONG_SWIZZLE ? (uint64_t)1 << 62 : 0;
+    if (!(wrong && animal == ZOO_WGMMA_NO_FENCE))
+        gb_wgmma_fence();
+    if (!(wrong && animal == ZOO_WGMMA_PARTIAL && thread == 5))
+        gb_wgmma<8>(d, gb_wgmma_tile(s_a, 0) ^ swizzle, gb_wgmma_tile(s_b, 0), false);
+    gb_wgmma_commit();
+    if (!(wrong && animal == ZOO_WGMMA_READ_EARLY))
+        gb_wgmma_wait<0>();
+    if (thread == 28)
+        out[0] = d[0] == 7.0f ? 7 : -1;
+}
+
+static void run_tensor_copy(zoo_animal animal, int *out, const int *in, bool right, cudaStream_t stream)
+{
+    const gb_k_tensor rows = {reinterpret_cast<const uint16_t *>(in), 64, 2, 0, 0, 2};
+    CUtensorMap map;
+    if (gb_k_tensor_map(&map, &rows) == 0)
+        GB_LAUNCH(tensor_copy, 1, ZOO_THREADS, 4096, stream, out, map, animal, right);
+}
+
 static int host_memory[ZOO_INTS];
 
 extern "C" void zoo_run(zoo_animal animal, int is_right, int *out, const int *in, cudaStream_t stream)
@@ -236,6 +305,17 @@ extern "C" void zoo_run(zoo_animal animal, int is_right, int *out, const int *in
     case ZOO_TRAP: GB_LAUNCH(trapping, 1, ZOO_THREADS, 0, stream, out, right); break;
     case ZOO_PARTIAL_MMA: GB_LAUNCH(partial_mma, 1, ZOO_THREADS, 0, stream, out, right); break;
     case ZOO_NO_PEER_ACCESS: GB_LAUNCH(copy, 1, ZOO_THREADS, 0, stream, out, in); break;
+    case ZOO_TENSOR_READ_EARLY:
+    case ZOO_TENSOR_WRONG_BYTES:
+    case ZOO_TENSOR_MISALIGNED:
+    case ZOO_TENSOR_NOT_AWAITED:
+    case ZOO_TENSOR_OVERTAKES_READ:
+    case ZOO_MBARRIER_NOT_SHARED: run_tensor_copy(animal, out, in, right, stream); break;
+    case ZOO_WGMMA_READ_EARLY:
+    case ZOO_WGMMA_WRONG_SWIZZLE:
+    case ZOO_WGMMA_NO_FENCE:
+    case ZOO_WGMMA_HIDDEN_STORE:
+    case ZOO_WGMMA_PARTIAL: GB_LAUNCH(small_product, 1, 128, 16 * 1024, stream, out, animal, right); break;
     case ZOO_ANIMALS: break;
     }
 }

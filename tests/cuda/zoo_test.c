@@ -42,6 +42,17 @@ static const struct {
     [ZOO_TRAP] = {"trap", "TRAP", "TRAP", "TRAP"},
     [ZOO_PARTIAL_MMA] = {"partial mma", "PARTIAL WARP", "PARTIAL WARP", "PARTIAL WARP"},
     [ZOO_NO_PEER_ACCESS] = {"no peer access", NULL, NULL, "NO PEER ACCESS"},
+    [ZOO_TENSOR_READ_EARLY] = {"tensor read early", "WRONG RESULT", "WRONG RESULT", "UNINITIALISED"},
+    [ZOO_TENSOR_WRONG_BYTES] = {"tensor, wrong bytes", "and 256 bytes", "and 256 bytes", "and 256 bytes"},
+    [ZOO_TENSOR_MISALIGNED] = {"tensor misaligned", "MISALIGNED", "MISALIGNED", "MISALIGNED"},
+    [ZOO_TENSOR_NOT_AWAITED] = {"tensor not awaited", "COPY NOT AWAITED", "COPY NOT AWAITED", "COPY NOT AWAITED"},
+    [ZOO_TENSOR_OVERTAKES_READ] = {"tensor overtakes read", NULL, NULL, "RACE in shared memory"},
+    [ZOO_MBARRIER_NOT_SHARED] = {"mbarrier not shared", NULL, NULL, "RACE in shared memory"},
+    [ZOO_WGMMA_READ_EARLY] = {"wgmma read early", "WRONG RESULT", "WRONG RESULT", "WRONG RESULT"},
+    [ZOO_WGMMA_WRONG_SWIZZLE] = {"wgmma, wrong swizzle", "WRONG RESULT", "WRONG RESULT", "WRONG RESULT"},
+    [ZOO_WGMMA_NO_FENCE] = {"wgmma without fence", "WGMMA FENCE", "WGMMA FENCE", "WGMMA FENCE"},
+    [ZOO_WGMMA_HIDDEN_STORE] = {"wgmma, hidden store", NULL, NULL, "ASYNC PROXY"},
+    [ZOO_WGMMA_PARTIAL] = {"partial wgmma", "PARTIAL WARPGROUP", "PARTIAL WARPGROUP", "PARTIAL WARPGROUP"},
 };
 
 static const char *expected(zoo_animal animal)
@@ -57,6 +68,11 @@ static int *device_ints(int value)
     cudaMalloc((void **)&device, sizeof host);
     cudaMemcpy(device, host, sizeof host, cudaMemcpyHostToDevice);
     return device;
+}
+
+static bool gives_seven(zoo_animal animal)
+{
+    return animal == ZOO_COPY_NOT_AWAITED || animal == ZOO_TENSOR_READ_EARLY || (animal >= ZOO_WGMMA_READ_EARLY && animal < ZOO_ANIMALS);
 }
 
 /* Runs in a child of its own; whoever wrote a kernel that copies what is not there yet finds poison in the result. */
@@ -77,7 +93,7 @@ static void run_animal(zoo_animal animal, int right)
     }
     zoo_run(animal, right, out, in, NULL);
     cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
-    if (animal == ZOO_COPY_NOT_AWAITED && host[0] != 7) {
+    if (gives_seven(animal) && host[0] != 7) {
         fprintf(stderr, "WRONG RESULT: %d\n", host[0]);
         exit(1);
     }

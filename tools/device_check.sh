@@ -36,7 +36,7 @@ sanitizer    50 compute-sanitizer: memcheck, racecheck, initcheck
 e2e          85 the whole backend beside the cpu: logits, tokens, gimbal generate
 '
 # What an emulated run takes of the kernel tests.
-QUICK_TESTS='mma_test rows_test router_test dispatch_test experts_test exchange_test graph_test cublas_test'
+QUICK_TESTS='mma_test wgmma_test rows_test router_test dispatch_test experts_test exchange_test graph_test cublas_test'
 
 usage() {
     cat <<TEXT

@@ -33,8 +33,8 @@ typedef enum gb_option_type { GB_OPTION_STRING, GB_OPTION_INT, GB_OPTION_FLOAT, 
     X("compute", backend, STRING, "auto", 0, 0, "auto|cpu|cuda|cuemu", \
       "what runs the model; auto is cuda where it can run, else cpu; cuemu runs the CUDA code on the CPU, slowly, to check it") \
     X("compute", enforce_eager, BOOL, "false", 0, 0, "", "cuda: launch the kernels of a decode step one by one instead of as one graph") \
-    X("compute", cuda_experts, STRING, "auto", 0, 0, "auto|mma|cublas", \
-      "cuda: the products of experts; mma is our kernel, cublas a call for each expert, slow and not batch-invariant, to compare with") \
+    X("compute", cuda_experts, STRING, "auto", 0, 0, "auto|wgmma|mma|cublas", \
+      "cuda: the products of experts: wgmma on Hopper, else mma; cublas is a call for each expert, slow and not batch-invariant, to compare with") \
     X("compute", threads, INT, "0", 0, 1024, "N", "compute threads (default: the CPUs this process may use)") \
     X("compute", cpu_kernels, STRING, "auto", 0, 0, "auto|scalar|avx2|avx512f|avx512_bf16", \
       "instruction set of the kernels; auto takes the fastest, measured at start") \

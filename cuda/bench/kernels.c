@@ -1,6 +1,7 @@
 /* Each kernel at sizes of decode and of prefill, replayed from a graph over inputs that do not stay in L2. */
 #include "cuda/bench/rivals.h"
 #include "cuda/bench/routes.h"
+#include "cuda/kernels/tensor_map.h"
 
 #include <stdlib.h>
 
@@ -289,19 +290,33 @@ static int permute(void *self, uint32_t set, cudaStream_t stream)
     return gb_k_permute(&a, stream);
 }
 
-static int experts(void *self, uint32_t set, cudaStream_t stream)
+typedef int experts_launcher(const gb_k_experts_args *a, cudaStream_t stream);
+
+static int run_experts(const moe_case *c, uint32_t set, cudaStream_t stream, experts_launcher *gate_up, experts_launcher *down)
 {
-    const moe_case *c = self;
     const gb_k_dispatch_args d = gb_bench_dispatch_args(&c->routes, set);
     gb_k_experts_args a = {
         .out = gb_bench_at(&c->gated, set), .in = gb_bench_at(&c->grouped, set), .offsets = d.offsets,
         .pool = {gb_bench_at(&c->pool, 0), NULL, c->shape.experts, c->shape.experts, c->shape.hidden, c->shape.width},
         .fault = gb_bench_at(&c->fault, 0), .max_rows = c->n * c->shape.K, .processors = c->processors,
     };
-    GB_TRY(gb_k_experts_gate_up(&a, stream));
+    GB_TRY(gate_up(&a, stream));
     a.in = a.out;
     a.out = gb_bench_at(&c->out, set);
-    return gb_k_experts_down(&a, stream);
+    return down(&a, stream);
+}
+
+static int experts_mma(void *self, uint32_t set, cudaStream_t stream) { return run_experts(self, set, stream, gb_k_experts_gate_up, gb_k_experts_down); }
+
+static int experts_wgmma(void *self, uint32_t set, cudaStream_t stream)
+{
+    return run_experts(self, set, stream, gb_k_experts_wgmma_gate_up, gb_k_experts_wgmma_down);
+}
+
+static bool has_wgmma(void)
+{
+    struct cudaDeviceProp properties;
+    return cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9 && properties.minor == 0 && gb_k_has_tensor_maps();
 }
 
 static int combine(void *self, uint32_t set, cudaStream_t stream)
@@ -345,17 +360,19 @@ static int time_moe_stages(gb_bench *b, moe_case *c, uint32_t sets)
     const double routes = (double)c->n * c->shape.K, row = 2.0 * c->shape.hidden;
     const double weights = 6.0 * c->shape.experts * c->shape.width * c->shape.hidden;
     const bool decodes = routes < 64.0 * c->shape.experts;    /* then reading weights is the work */
+    const double read = decodes ? weights : 0, flops = decodes ? 0 : 6 * routes * c->shape.width * c->shape.hidden;
     const struct { const char *name; gb_bench_work *work; double bytes, flops; bool reads; } works[] = {
         {"router", route, (double)c->n * c->shape.experts * 4 + routes * 8, 0, true},
         {"dispatch", dispatch, gb_bench_routes_bytes(c->n, c->shape.K), 0, false},
         {"permute", permute, c->n * row + routes * row, 0, false},
-        {"experts mma", experts, decodes ? weights : 0, decodes ? 0 : 6 * routes * c->shape.width * c->shape.hidden, true},
+        {"experts mma", experts_mma, read, flops, true},
+        {"experts wgmma", has_wgmma() ? experts_wgmma : NULL, read, flops, true},
         {"combine", combine, routes * row + c->n * 4.0 * row, 0, false},
     };
     for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
         gb_bench_row line = {.item = works[i].name, .bytes = works[i].bytes, .flops = works[i].flops, .reads = works[i].reads};
         name_tokens(&line, c->n);
-        GB_TRY(report(b, &line, works[i].work, c, sets));
+        if (works[i].work) GB_TRY(report(b, &line, works[i].work, c, sets));
     }
     GB_TRY(check_faults(b, &c->fault, "experts"));
     return check_faults(b, &c->routes.fault, "dispatch");

@@ -37,7 +37,7 @@ typedef struct gb_cuda_product {
 } gb_cuda_product;
 
 /* How experts' products run, for as long as the context lives (experts.c). */
-typedef enum gb_cuda_family { GB_CUDA_MMA, GB_CUDA_CUBLAS } gb_cuda_family;
+typedef enum gb_cuda_family { GB_CUDA_MMA, GB_CUDA_WGMMA, GB_CUDA_CUBLAS } gb_cuda_family;
 
 typedef struct gb_cuda_expert_runner {
     gb_cuda_family family;

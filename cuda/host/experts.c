@@ -1,28 +1,38 @@
-/* Which products of experts run: our kernels, which read the sizes of groups on the device, or cuBLAS with a call for each group, for
-   which the host must know the sizes and waits for them. cuBLAS is there to compare with and to fall back to: it chooses an algorithm for
+/* Which products of experts run: our kernels, which read the sizes of groups on the device (wgmma on Hopper, mma.sync elsewhere; one of the
+   two for everything, for they need not give the same bits), or cuBLAS with a call for each group, for which the host must know the sizes
+   and waits for them. cuBLAS is there to compare with and to fall back to: it chooses an algorithm for
    each number of rows, so it does not promise a row the same bits in every batch, and a step with it is no graph. */
 #include "cuda/host/context.h"
 
 #include <string.h>
 
-enum { ROWS_AT_ONCE = 1024 };    /* of gate and up in float32 */
+#include "cuda/kernels/tensor_map.h"
 
-static const char *const names[] = {[GB_CUDA_MMA] = "mma", [GB_CUDA_CUBLAS] = "cublas"};
+enum { HOPPER = 90, ROWS_AT_ONCE = 1024 };    /* capability 9.0; rows of gate and up in float32 */
+
+static const char *const names[] = {[GB_CUDA_MMA] = "mma", [GB_CUDA_WGMMA] = "wgmma", [GB_CUDA_CUBLAS] = "cublas"};
 
 const char *gb_cuda_experts_name(const gb_cuda_expert_runner *e) { return names[e->family]; }
 
 /* --- the choice --- */
 
-static int choose(gb_cuda_expert_runner *e, const char *wish)
+/* sm_90a's instructions are those of 9.0 and of nothing newer. */
+static bool has_wgmma(const gb_cuda *cuda) { return cuda->capability == HOPPER && gb_k_has_tensor_maps(); }
+
+static int choose(gb_cuda *cuda, const char *wish)
 {
-    e->family = GB_CUDA_MMA;
+    gb_cuda_expert_runner *e = &cuda->expert_runner;
+    e->family = has_wgmma(cuda) ? GB_CUDA_WGMMA : GB_CUDA_MMA;
     if (!wish || strcmp(wish, "auto") == 0) return GB_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(wish, names[i]) == 0) {
-            e->family = (gb_cuda_family)i;
-            return GB_OK;
-        }
-    return gb_k_fail(GB_EINVAL, "the products of experts run by mma or cublas, or auto; there is no %s", wish);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(wish, names[i]) != 0) continue;
+        if (i == GB_CUDA_WGMMA && e->family != GB_CUDA_WGMMA)
+            return gb_k_fail(GB_EUNSUPPORTED, "--cuda-experts wgmma needs a device of capability 9.0 and a driver with tensor maps; this one has %u.%u: "
+                             "give auto or mma", cuda->capability / 10, cuda->capability % 10);
+        e->family = (gb_cuda_family)i;
+        return GB_OK;
+    }
+    return gb_k_fail(GB_EINVAL, "the products of experts run by wgmma, mma or cublas, or auto; there is no %s", wish);
 }
 
 static int open_cublas(gb_cuda *cuda)
@@ -41,7 +51,7 @@ static int open_cublas(gb_cuda *cuda)
 int gb_cuda_experts_open(gb_cuda *cuda, const char *wish)
 {
     gb_cuda_expert_runner *e = &cuda->expert_runner;
-    GB_TRY(choose(e, wish));
+    GB_TRY(choose(cuda, wish));
     if (e->family != GB_CUDA_CUBLAS) return GB_OK;
     cuda->eager = true;
     return open_cublas(cuda);
@@ -109,13 +119,14 @@ static int run_cublas(gb_cuda *cuda, const gb_k_experts_args *a)
 
 static int run_kernels(gb_cuda *cuda, gb_k_experts_args *a)
 {
+    const bool wgmma = cuda->expert_runner.family == GB_CUDA_WGMMA;
     a->fault = cuda->fault;
     a->processors = cuda->processors;
     a->out = cuda->gated;
-    GB_TRY(gb_k_experts_gate_up(a, cuda->compute));
+    GB_TRY(wgmma ? gb_k_experts_wgmma_gate_up(a, cuda->compute) : gb_k_experts_gate_up(a, cuda->compute));
     a->in = cuda->gated;
     a->out = cuda->expert_out;
-    return gb_k_experts_down(a, cuda->compute);
+    return wgmma ? gb_k_experts_wgmma_down(a, cuda->compute) : gb_k_experts_down(a, cuda->compute);
 }
 
 int gb_cuda_run_experts(gb_cuda *cuda, gb_k_experts_args *a)

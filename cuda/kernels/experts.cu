@@ -9,16 +9,17 @@
 
    Tiles: 64 weight rows by 8 rows (few rows a slot: bound by streaming weights, 4 stages in flight) or by 64 (many). A row of 64
    elements in shared memory is padded by 8, so that ldmatrix meets no bank twice. */
-#include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/experts.cuh"
 
 #include "cuda/kernels/mma.cuh"
-#include "cuda/kernels/number.cuh"
 
 constexpr uint32_t kThreads = 128;
 constexpr uint32_t kWeightRows = 64;
 constexpr uint32_t kDepth = 64;               /* of k in a stage */
 constexpr uint32_t kRow = kDepth + 8;
 constexpr uint32_t kPieces = kDepth / 8;      /* 16-byte pieces of a row */
+
+template <bool kGated> constexpr uint32_t kOutputs = kGated ? kWeightRows / 2 : kWeightRows;    /* of a tile */
 
 /* kRows: rows of a tile. kWarpsAcross: warps side by side along the rows; the others split the weight rows. */
 template <uint32_t kRows> struct shape {
@@ -30,62 +31,6 @@ template <uint32_t kRows> struct shape {
     static constexpr uint32_t kBytes = kStages * kStageElements * sizeof(uint16_t);
 };
 
-/* Where a tile is. */
-struct tile {
-    const uint16_t *weights;       /* of the place: gate and up, or down */
-    uint32_t first_row, rows;      /* rows of in and out */
-    uint32_t first_output;
-};
-
-/* One of the matrices, as loops see it. */
-struct problem {
-    uint32_t k, outputs;           /* outputs: width (gate_up) or hidden (down) */
-    uint32_t outputs_of_tile;
-    size_t place_elements, offset;    /* from one place to the next; of the matrix in a place */
-};
-
-template <bool kGated> __device__ __forceinline__ problem problem_of(const gb_k_experts_args &a)
-{
-    problem p;
-    p.k = kGated ? a.pool.hidden : a.pool.width;
-    p.outputs = kGated ? a.pool.width : a.pool.hidden;
-    p.outputs_of_tile = kGated ? kWeightRows / 2 : kWeightRows;
-    p.place_elements = (size_t)3 * a.pool.width * a.pool.hidden;
-    p.offset = kGated ? 0 : (size_t)2 * a.pool.width * a.pool.hidden;
-    return p;
-}
-
-/* The walk over all tiles; groups before the current one were counted already. */
-struct walk {
-    uint32_t slot, tiles_before;
-};
-
-/* Finds tile number `number`, at or behind the last one that was found. False when there is none. */
-template <uint32_t kRows>
-__device__ __forceinline__ bool find_tile(tile &t, walk &w, uint32_t number, const gb_k_experts_args &a, const problem &p)
-{
-    const uint32_t across = (p.outputs + p.outputs_of_tile - 1) / p.outputs_of_tile;
-    for (; w.slot < a.pool.slots; w.slot++) {
-        const uint32_t first = a.offsets[w.slot], rows = a.offsets[w.slot + 1] - first, down = (rows + kRows - 1) / kRows;
-        if (number - w.tiles_before >= down * across) {
-            w.tiles_before += down * across;
-            continue;
-        }
-        const uint32_t i = number - w.tiles_before, at = i % down * kRows;
-        int32_t place = a.pool.place_of_slot ? a.pool.place_of_slot[w.slot] : (int32_t)w.slot;
-        if (place < 0 || (uint32_t)place >= a.pool.places) {
-            if (threadIdx.x == 0) gb_report(a.fault, GB_K_FAULT_SLOT, first, (int32_t)w.slot);
-            place = 0;    /* some weights, and the fault ends the round */
-        }
-        t.weights = a.pool.memory + place * p.place_elements + p.offset;
-        t.first_row = first + at;
-        t.rows = rows - at < kRows ? rows - at : kRows;
-        t.first_output = i / down * p.outputs_of_tile;
-        return true;
-    }
-    return false;
-}
-
 /* The row of weights behind row r of a tile; a gated one alternates 8 gate and 8 up rows. */
 template <bool kGated> __device__ __forceinline__ bool weight_row(uint32_t &row, uint32_t r, const tile &t, const problem &p)
 {
@@ -95,19 +40,20 @@ template <bool kGated> __device__ __forceinline__ bool weight_row(uint32_t &row,
 }
 
 template <bool kGated, uint32_t kRows>
-__device__ __forceinline__ void load_stage(uint16_t *s_stage, const tile &t, const problem &p, const uint16_t *in, uint32_t k)
+__device__ __forceinline__ void load_stage(uint16_t *s_stage, const tile &t, const problem &p, const gb_k_experts_args &a, uint32_t k)
 {
+    const uint16_t *weights = a.pool.memory + t.place * p.place_elements + p.offset;
     uint16_t *s_rows = s_stage + kWeightRows * kRow;
     for (uint32_t i = threadIdx.x; i < kWeightRows * kPieces; i += kThreads) {
         const uint32_t r = i / kPieces, d = i % kPieces * 8;
         uint32_t row;
         const bool inside = weight_row<kGated>(row, r, t, p) && k + d < p.k;
-        gb_cp_async16(s_stage + r * kRow + d, inside ? t.weights + (size_t)row * p.k + k + d : t.weights, inside);
+        gb_cp_async16(s_stage + r * kRow + d, inside ? weights + (size_t)row * p.k + k + d : weights, inside);
     }
     for (uint32_t i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
         const uint32_t r = i / kPieces, d = i % kPieces * 8;
         const bool inside = r < t.rows && k + d < p.k;
-        gb_cp_async16(s_rows + r * kRow + d, inside ? in + (size_t)(t.first_row + r) * p.k + k + d : in, inside);
+        gb_cp_async16(s_rows + r * kRow + d, inside ? a.in + (size_t)(t.first_row + r) * p.k + k + d : a.in, inside);
     }
 }
 
@@ -167,11 +113,11 @@ template <bool kGated, uint32_t kRows> __global__ void __launch_bounds__(kThread
 {
     using S = shape<kRows>;
     GB_DYN_SHARED(uint16_t, s_stages);
-    const problem p = problem_of<kGated>(a);
+    const problem p = problem_of(a.pool, kGated, kOutputs<kGated>, kRows);
     const uint32_t steps = (p.k + kDepth - 1) / kDepth;
     walk w = {0, 0};
     tile t;
-    for (uint32_t number = blockIdx.x; find_tile<kRows>(t, w, number, a, p); number += gridDim.x) {
+    for (uint32_t number = blockIdx.x; find_tile(t, w, number, a, p); number += gridDim.x) {
         float sums[S::kFragments][S::kColumns][4];
 #pragma unroll
         for (uint32_t i = 0; i < S::kFragments; i++)
@@ -180,14 +126,14 @@ template <bool kGated, uint32_t kRows> __global__ void __launch_bounds__(kThread
 #pragma unroll
                 for (uint32_t c = 0; c < 4; c++) sums[i][j][c] = 0;
         for (uint32_t step = 0; step < S::kStages - 1; step++) {
-            if (step < steps) load_stage<kGated, kRows>(s_stages + step * S::kStageElements, t, p, a.in, step * kDepth);
+            if (step < steps) load_stage<kGated, kRows>(s_stages + step * S::kStageElements, t, p, a, step * kDepth);
             gb_cp_commit();
         }
         for (uint32_t step = 0; step < steps; step++) {
             gb_cp_wait<S::kStages - 2>();
             __syncthreads();    /* this step's stage is there, and everyone is done with the stage that is loaded next */
             const uint32_t next = step + S::kStages - 1;
-            if (next < steps) load_stage<kGated, kRows>(s_stages + next % S::kStages * S::kStageElements, t, p, a.in, next * kDepth);
+            if (next < steps) load_stage<kGated, kRows>(s_stages + next % S::kStages * S::kStageElements, t, p, a, next * kDepth);
             gb_cp_commit();
             multiply_stage<kRows>(sums, s_stages + step % S::kStages * S::kStageElements);
         }
@@ -196,23 +142,18 @@ template <bool kGated, uint32_t kRows> __global__ void __launch_bounds__(kThread
     }
 }
 
+template <bool kGated, uint32_t kRows> static void start(const gb_k_experts_args *a, cudaStream_t stream)
+{
+    const uint32_t grid = blocks_of_experts(a, problem_of(a->pool, kGated, kOutputs<kGated>, kRows), a->processors * 4);
+    GB_LAUNCH((experts_kernel<kGated, kRows>), grid, kThreads, shape<kRows>::kBytes, stream, *a);
+}
+
 template <bool kGated> static int launch(const gb_k_experts_args *a, const char *name, cudaStream_t stream)
 {
-    const gb_k_pool *pool = &a->pool;
-    if (pool->hidden == 0 || pool->width == 0 || pool->hidden % 8 || pool->width % 8)
-        return gb_k_fail(GB_EINVAL, "%s: experts of %u x %u; both must be multiples of 8", name, pool->hidden, pool->width);
-    if (pool->slots == 0 || pool->slots > GB_K_SLOTS_MAX || pool->places == 0 || (!pool->place_of_slot && pool->places < pool->slots))
-        return gb_k_fail(GB_EINVAL, "%s: %u slots over %u places; at most %d slots are supported", name, pool->slots, pool->places, GB_K_SLOTS_MAX);
-    if (a->processors == 0 || a->max_rows > kGridMax) return gb_k_fail(GB_EINVAL, "%s: %u processors, %u rows", name, a->processors, a->max_rows);
-    if (a->max_rows == 0) return GB_OK;
-    const uint32_t outputs = gb_k_ceil(kGated ? pool->width : pool->hidden, kGated ? kWeightRows / 2 : kWeightRows);
-    const bool few = a->max_rows <= pool->slots * 8;
-    const uint64_t groups = a->max_rows < pool->slots ? a->max_rows : pool->slots;
-    const uint64_t tiles = (groups + a->max_rows / (few ? 8 : 64)) * outputs;    /* at most: each group may end in part of a tile */
-    const uint64_t resident = (uint64_t)a->processors * 4;
-    const uint32_t grid = (uint32_t)(tiles < resident ? tiles : resident);
-    if (few) GB_LAUNCH((experts_kernel<kGated, 8>), grid, kThreads, shape<8>::kBytes, stream, *a);
-    else GB_LAUNCH((experts_kernel<kGated, 64>), grid, kThreads, shape<64>::kBytes, stream, *a);
+    const int status = check_experts(a, name);
+    if (status != GB_OK || a->max_rows == 0) return status;
+    if (a->max_rows <= a->pool.slots * 8) start<kGated, 8>(a, stream);
+    else start<kGated, 64>(a, stream);
     return gb_k_launched(name);
 }
 

@@ -213,6 +213,9 @@ typedef struct gb_k_experts_args {
 } gb_k_experts_args;
 int gb_k_experts_gate_up(const gb_k_experts_args *a, cudaStream_t stream);
 int gb_k_experts_down(const gb_k_experts_args *a, cudaStream_t stream);
+/* experts_wgmma.cu: the same for devices of capability 9.0 whose driver has tensor maps (tensor_map.h); in has max_rows rows */
+int gb_k_experts_wgmma_gate_up(const gb_k_experts_args *a, cudaStream_t stream);
+int gb_k_experts_wgmma_down(const gb_k_experts_args *a, cudaStream_t stream);
 
 /* silu.cu: out[row] = silu(gate) * up, sums[row] = gate | up: what cuBLAS's products of gate and up need */
 typedef struct gb_k_silu_args {

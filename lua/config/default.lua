@@ -35,7 +35,7 @@ return {
     backend = "auto",
     -- cuda: launch the kernels of a decode step one by one instead of as one graph
     enforce_eager = false,
-    -- cuda: the products of experts; mma is our kernel, cublas a call for each expert, slow and not batch-invariant, to compare with (auto, mma, cublas)
+    -- cuda: the products of experts: wgmma on Hopper, else mma; cublas is a call for each expert, slow and not batch-invariant, to compare with (auto, wgmma, mma, cublas)
     cuda_experts = "auto",
     -- compute threads (default: the CPUs this process may use)
     threads = 0,

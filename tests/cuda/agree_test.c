@@ -119,7 +119,7 @@ static void logits_of_every_kind_of_checkpoint_agree_with_the_cpu(void)
 
 static void logits_agree_with_the_cpu_whatever_runs_the_experts(void)
 {
-    static const char *const families[] = {"mma", "cublas"};
+    static const char *const families[] = {"wgmma", "mma", "cublas"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) check_agreement("tests/golden/dense-mixed", families[i]);
 }
 
@@ -173,6 +173,18 @@ static void a_row_has_the_same_bits_in_chunks_of_any_size(void)
         uint64_t whole = bits_in_chunks(&options, PROMPT);
         CHECK_EQ(bits_in_chunks(&options, 1), whole);
         CHECK_EQ(bits_in_chunks(&options, 7), whole);
+        CHECK_EQ(bits_in_chunks(&options, 33), whole);
+    }
+}
+
+static void a_row_has_the_same_bits_with_each_kernel_of_experts(void)
+{
+    static const char *const kernels[] = {"wgmma", "mma"};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        harness_options options = on_device("tests/golden/dense-mixed");
+        options.experts = kernels[i];
+        uint64_t whole = bits_in_chunks(&options, PROMPT);
+        CHECK_EQ(bits_in_chunks(&options, 1), whole);
         CHECK_EQ(bits_in_chunks(&options, 33), whole);
     }
 }
@@ -501,7 +513,8 @@ static void another_abi_is_refused(void)
 
 TESTS(TEST(logits_of_the_bundled_model_agree_with_the_cpu), TEST(logits_of_every_kind_of_checkpoint_agree_with_the_cpu),
       TEST(logits_agree_with_the_cpu_whatever_runs_the_experts), TEST(steps_with_cublas_are_no_graphs),
-      TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(steps_that_run_as_graphs_give_the_same_bits),
+      TEST(a_row_has_the_same_bits_in_chunks_of_any_size), TEST(a_row_has_the_same_bits_with_each_kernel_of_experts),
+      TEST(steps_that_run_as_graphs_give_the_same_bits),
       TEST(padded_graphs_count_what_eager_steps_count), TEST(a_row_has_the_same_bits_alone_and_in_company_of_any_ranks),
       TEST(tokens_sent_and_received_are_those_of_the_routes), TEST(experts_that_moved_give_the_same_bits),
       TEST(a_cancelled_work_leaves_and_its_mates_go_on), TEST(a_work_cancelled_before_its_graph_ran_takes_no_part),

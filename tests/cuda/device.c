@@ -39,6 +39,14 @@ void device_read(void *to, const void *from, size_t count, size_t size)
     if (count && size) must(cudaMemcpy(to, from, count * size, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
+bool device_is_hopper(void)
+{
+    int major = 0, minor = 0;
+    must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+    must(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "cudaDeviceGetAttribute");
+    return major == 9 && minor == 0;
+}
+
 void device_free_all(void)
 {
     must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");

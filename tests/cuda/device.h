@@ -16,6 +16,7 @@ enum { DEVICE_GUARD = 64 };    /* bytes of 0xff behind what a test asked for; de
 void *device_new(size_t count, size_t size);
 void *device_copy(const void *from, size_t count, size_t size);
 void device_read(void *to, const void *from, size_t count, size_t size);    /* waits for all work */
+bool device_is_hopper(void);    /* capability 9.0, which alone has wgmma */
 void device_free_all(void);    /* at the end of each test; a kernel that wrote behind an array fails it here */
 
 #define DEVICE_COPY(array) device_copy((array), sizeof(array) / sizeof *(array), sizeof *(array))

@@ -10,7 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("GB_BUILD", ROOT / "build/release"))
-TESTS = ["mma_test", "rows_test", "router_test", "dispatch_test", "experts_test", "exchange_test", "graph_test", "cublas_test"]
+TESTS = ["mma_test", "wgmma_test", "rows_test", "router_test", "dispatch_test", "experts_test", "exchange_test", "graph_test", "cublas_test"]
 
 
 def check(*args, out=None, env=None):

@@ -34,7 +34,17 @@ static void make_scene(scene *s, uint32_t hidden, uint32_t width, uint32_t slots
     fill_bf16(s->in, (size_t)s->rows * hidden, 1, &rng);
 }
 
-static void run(scene *s)
+/* Our two families of kernels, by the same arguments. */
+typedef struct family {
+    const char *name;
+    int (*gate_up)(const gb_k_experts_args *, cudaStream_t), (*down)(const gb_k_experts_args *, cudaStream_t);
+} family;
+
+static const family families[] = {{"mma", gb_k_experts_gate_up, gb_k_experts_down}, {"wgmma", gb_k_experts_wgmma_gate_up, gb_k_experts_wgmma_down}};
+
+static int n_families(void) { return device_is_hopper() ? 2 : 1; }
+
+static void run(scene *s, const family *by)
 {
     s->args = (gb_k_experts_args){
         .in = device_copy(s->in, (size_t)s->rows * s->hidden, 2), .out = device_new((size_t)s->rows * s->width, 2),
@@ -42,11 +52,11 @@ static void run(scene *s)
         .pool = {device_copy(s->weights, s->places * place_elements(s), 2), device_copy(s->place_of_slot, s->slots, 4), s->places, s->slots, s->hidden,
                  s->width},
     };
-    CHECK_EQ(gb_k_experts_gate_up(&s->args, 0), GB_OK);
+    CHECK_EQ(by->gate_up(&s->args, 0), GB_OK);
     device_read(s->gated, s->args.out, (size_t)s->rows * s->width, 2);
     s->args.in = s->args.out;
     s->args.out = device_new((size_t)s->rows * s->hidden, 2);
-    CHECK_EQ(gb_k_experts_down(&s->args, 0), GB_OK);
+    CHECK_EQ(by->down(&s->args, 0), GB_OK);
     device_read(s->out, s->args.out, (size_t)s->rows * s->hidden, 2);
 }
 
@@ -86,50 +96,49 @@ static void check_scene(const scene *s)
     CHECK_EQ(fault_read(s->args.fault).kind, GB_K_FAULT_NONE);
 }
 
-static void few_rows_a_slot_agree_with_float64(void)
+static void check_shape(uint32_t hidden, uint32_t width, uint32_t slots, const uint32_t *counts, uint64_t seed)
 {
-    scene s;
-    make_scene(&s, 128, 64, 5, (const uint32_t[]){1, 0, 9, 8, 3}, 1);
-    run(&s);
-    check_scene(&s);
-    end_scene(&s);
+    for (int f = 0; f < n_families(); f++) {
+        scene s;
+        make_scene(&s, hidden, width, slots, counts, seed);
+        run(&s, &families[f]);
+        check_scene(&s);
+        end_scene(&s);
+    }
 }
+
+static void few_rows_a_slot_agree_with_float64(void) { check_shape(128, 64, 5, (const uint32_t[]){1, 0, 9, 8, 3}, 1); }
 
 static void many_rows_a_slot_agree_with_float64(void)
 {
-    scene s;
-    make_scene(&s, 192, 64, 3, (const uint32_t[]){70, 0, 64}, 2);
-    run(&s);
-    check_scene(&s);
-    end_scene(&s);
+    check_shape(192, 64, 3, (const uint32_t[]){70, 0, 64}, 2);
+    check_shape(64, 48, 2, (const uint32_t[]){130, 17}, 11);
 }
 
 static void sizes_that_fill_no_tile_agree_with_float64(void)
 {
-    scene s;
-    make_scene(&s, 72, 40, 2, (const uint32_t[]){2, 5}, 3);
-    run(&s);
-    check_scene(&s);
-    end_scene(&s);
-    make_scene(&s, 8, 24, 1, (const uint32_t[]){33}, 4);
-    run(&s);
-    check_scene(&s);
-    end_scene(&s);
+    check_shape(72, 40, 2, (const uint32_t[]){2, 5}, 3);
+    check_shape(8, 24, 1, (const uint32_t[]){33}, 4);
+    check_shape(328, 136, 2, (const uint32_t[]){1, 2}, 12);
+    check_shape(264, 200, 1, (const uint32_t[]){66}, 13);
 }
 
-/* Alone, in a small group, in a large one that takes the other tile. */
-static void a_row_has_the_same_bits_in_any_company(void)
+/* More stages than the longest pipeline has, over the ends of several tiles. */
+static void a_pipeline_that_wraps_agrees_with_float64(void) { check_shape(904, 72, 2, (const uint32_t[]){7, 2}, 14); }
+
+/* Alone, in a small group, in larger ones that take the other tiles. */
+static void check_companies(const family *by)
 {
-    static const uint32_t companies[][2] = {{1, 0}, {3, 2}, {100, 90}};
+    static const uint32_t companies[][2] = {{1, 0}, {3, 2}, {40, 3}, {100, 90}};
     uint16_t *first = NULL;
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof companies / sizeof *companies; i++) {
         scene s;
         gb_rng rng;
         make_scene(&s, 128, 64, 2, companies[i], 5);
         fresh_rng(&rng, 6);
         uint32_t row = companies[i][0] - 1;
         fill_bf16(s.in + row * s.hidden, s.hidden, 1, &rng);
-        run(&s);
+        run(&s, by);
         if (!first) {
             first = malloc(s.hidden * 2);
             memcpy(first, s.out + row * s.hidden, s.hidden * 2);
@@ -140,35 +149,44 @@ static void a_row_has_the_same_bits_in_any_company(void)
     free(first);
 }
 
+static void a_row_has_the_same_bits_in_any_company(void)
+{
+    for (int f = 0; f < n_families(); f++) check_companies(&families[f]);
+}
+
 static void a_slot_without_place_is_a_fault_only_when_rows_go_there(void)
 {
-    scene s;
-    make_scene(&s, 16, 16, 3, (const uint32_t[]){2, 0, 1}, 7);
-    s.place_of_slot[1] = -1;
-    run(&s);
-    CHECK_EQ(fault_read(s.args.fault).kind, GB_K_FAULT_NONE);
-    s.place_of_slot[2] = (int32_t)s.places;
-    run(&s);
-    gb_k_fault fault = fault_read(s.args.fault);
-    CHECK_EQ(fault.kind, GB_K_FAULT_SLOT);
-    CHECK_EQ(fault.value, 2);
-    end_scene(&s);
+    for (int f = 0; f < n_families(); f++) {
+        scene s;
+        make_scene(&s, 16, 16, 3, (const uint32_t[]){2, 0, 1}, 7);
+        s.place_of_slot[1] = -1;
+        run(&s, &families[f]);
+        CHECK_EQ(fault_read(s.args.fault).kind, GB_K_FAULT_NONE);
+        s.place_of_slot[2] = (int32_t)s.places;
+        run(&s, &families[f]);
+        gb_k_fault fault = fault_read(s.args.fault);
+        CHECK_EQ(fault.kind, GB_K_FAULT_SLOT);
+        CHECK_EQ(fault.value, 2);
+        end_scene(&s);
+    }
 }
 
 static void shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work(void)
 {
-    gb_k_experts_args a = {.pool = {.places = 1, .slots = 1, .hidden = 20, .width = 16}, .max_rows = 1, .processors = 1};
-    CHECK_EQ(gb_k_experts_gate_up(&a, 0), GB_EINVAL);
-    CHECK_CONTAINS(gb_k_message(), "20 x 16");
-    a.pool.hidden = 16;
-    a.pool.slots = 2;
-    CHECK_EQ(gb_k_experts_down(&a, 0), GB_EINVAL);
-    CHECK_CONTAINS(gb_k_message(), "2 slots over 1 places");
-    a.pool.slots = 1;
-    a.max_rows = 0;
-    CHECK_EQ(gb_k_experts_gate_up(&a, 0), GB_OK);
-    a.processors = 0;
-    CHECK_EQ(gb_k_experts_down(&a, 0), GB_EINVAL);
+    for (int f = 0; f < n_families(); f++) {
+        gb_k_experts_args a = {.pool = {.places = 1, .slots = 1, .hidden = 20, .width = 16}, .max_rows = 1, .processors = 1};
+        CHECK_EQ(families[f].gate_up(&a, 0), GB_EINVAL);
+        CHECK_CONTAINS(gb_k_message(), "20 x 16");
+        a.pool.hidden = 16;
+        a.pool.slots = 2;
+        CHECK_EQ(families[f].down(&a, 0), GB_EINVAL);
+        CHECK_CONTAINS(gb_k_message(), "2 slots over 1 places");
+        a.pool.slots = 1;
+        a.max_rows = 0;
+        CHECK_EQ(families[f].gate_up(&a, 0), GB_OK);
+        a.processors = 0;
+        CHECK_EQ(families[f].down(&a, 0), GB_EINVAL);
+    }
 }
 
 /* --- cuBLAS --- */
@@ -234,13 +252,14 @@ static int run_chosen(scene *s, gb_cuda *cuda)
 }
 
 /* The second group is more than one piece of gate and up. */
-static void every_family_agrees_with_float64(void)
+static void every_choice_agrees_with_float64(void)
 {
-    static const char *const families[] = {"mma", "cublas", "auto"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    static const char *const choices[] = {"mma", "wgmma", "cublas", "auto"};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         scene s;
+        if (strcmp(choices[i], "wgmma") == 0 && !device_is_hopper()) continue;
         make_scene(&s, 16, 24, 4, (const uint32_t[]){3, 1030, 0, 1}, 9);
-        gb_cuda *cuda = context_for(&s, families[i], GB_OK);
+        gb_cuda *cuda = context_for(&s, choices[i], GB_OK);
         CHECK_EQ(run_chosen(&s, cuda), GB_OK);
         check_scene(&s);
         free_context(cuda);
@@ -263,6 +282,20 @@ static void cublas_ends_a_round_whose_slot_holds_no_expert(void)
     end_scene(&s);
 }
 
+static void another_device_than_hopper_gets_mma(void)
+{
+    scene s = {.slots = 1};
+    gb_cuda cuda = {.capability = 80};
+    CHECK_EQ(gb_cuda_experts_open(&cuda, "auto"), GB_OK);
+    CHECK_STR(gb_cuda_experts_name(&cuda.expert_runner), "mma");
+    cuda.capability = 100;
+    CHECK_EQ(gb_cuda_experts_open(&cuda, "wgmma"), GB_EUNSUPPORTED);
+    CHECK_CONTAINS(gb_k_message(), "this one has 10.0");
+    gb_cuda *hopper = context_for(&s, NULL, GB_OK);
+    CHECK_STR(gb_cuda_experts_name(&hopper->expert_runner), "wgmma");
+    free_context(hopper);
+}
+
 static void a_family_that_does_not_exist_is_refused(void)
 {
     scene s = {.slots = 1};
@@ -272,6 +305,8 @@ static void a_family_that_does_not_exist_is_refused(void)
 }
 
 TESTS(TEST(few_rows_a_slot_agree_with_float64), TEST(many_rows_a_slot_agree_with_float64), TEST(sizes_that_fill_no_tile_agree_with_float64),
+      TEST(a_pipeline_that_wraps_agrees_with_float64),
       TEST(a_row_has_the_same_bits_in_any_company), TEST(a_slot_without_place_is_a_fault_only_when_rows_go_there),
       TEST(shapes_that_do_not_fit_are_refused_and_no_rows_are_no_work), TEST(silu_of_products_agrees_with_float64),
-      TEST(every_family_agrees_with_float64), TEST(cublas_ends_a_round_whose_slot_holds_no_expert), TEST(a_family_that_does_not_exist_is_refused))
+      TEST(every_choice_agrees_with_float64), TEST(cublas_ends_a_round_whose_slot_holds_no_expert), TEST(another_device_than_hopper_gets_mma),
+      TEST(a_family_that_does_not_exist_is_refused))

@@ -52,11 +52,31 @@ gb_cuda_planted_bug(arrive_counts_before_all_is_clear track exchange_test arrive
 gb_cuda_planted_bug(land_judges_before_all_is_counted track exchange_test land land.cu
   "count_rows(a, s_rows);\n    __syncthreads();" "count_rows(a, s_rows);" "RACE in shared memory")
 
+gb_cuda_planted_bug(experts_wgmma_copy_over_a_stage_in_use track experts_test experts_wgmma experts_wgmma.cu
+  "gb_wgmma_wait<1>();" "gb_wgmma_wait<2>();" "RACE in shared memory")
+gb_cuda_planted_bug(experts_wgmma_turn_over_what_is_read track experts_test experts_wgmma experts_wgmma.cu
+  "__syncwarp();    /* what lies there was read */" "" "RACE in shared memory")
+gb_cuda_planted_bug(experts_wgmma_share_barriers_too_early track experts_test experts_wgmma experts_wgmma.cu
+  "gb_fence_async();\n    }\n    __syncthreads();" "gb_fence_async();\n    }" "RACE in shared memory")
+
 # Copies that have not arrived: poison in plain builds, unset memory in the track build.
 gb_cuda_planted_bug(experts_multiply_what_is_under_way plain experts_test experts experts.cu
   "gb_cp_wait<S::kStages - 2>()" "gb_cp_wait<S::kStages - 1>()" "FAIL")
 gb_cuda_planted_bug(attention_reads_what_is_under_way track attention_test attention_decode attention.cuh
   "gb_cp_wait<1>()" "gb_cp_wait<2>()" "UNINITIALISED")
+
+gb_cuda_planted_bug(experts_wgmma_multiply_what_is_under_way plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_mbarrier_wait(s.full + at.stage, at.parity);" "" "COPY UNDER WAY")
+gb_cuda_planted_bug(experts_wgmma_free_a_stage_too_early plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_wgmma_wait<1>();" "gb_wgmma_wait<2>();" "FAIL")
+gb_cuda_planted_bug(experts_wgmma_fill_what_is_not_free plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_mbarrier_wait(s.empty + at.stage, at.parity);" "" "an arrival more")
+gb_cuda_planted_bug(experts_wgmma_store_open_products plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_wgmma_wait<0>();" "" "FAIL")
+gb_cuda_planted_bug(experts_wgmma_expect_too_few_bytes plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_mbarrier_arrive_expect(full, P::kStageBytes)" "gb_mbarrier_arrive_expect(full, P::kStageBytes - 1024)" "DEADLOCK")
+gb_cuda_planted_bug(experts_wgmma_keep_the_last_stage plain experts_test experts_wgmma experts_wgmma.cu
+  "gb_wgmma_wait<0>();\n    free_stage(s.empty + before);" "gb_wgmma_wait<0>();" "DEADLOCK")
 
 # Bounds.
 gb_cuda_planted_bug(compact_writes_one_row_on plain rows_test compact compact.cu
@@ -76,6 +96,10 @@ gb_cuda_planted_bug(sample_reads_a_histogram_that_is_not_whole track sample_test
 # Masks, and plain wrong numbers.
 gb_cuda_planted_bug(sample_loses_the_carry plain sample_test sample sample.cu
   "(uint32_t)(x >> 32) + carry" "(uint32_t)(x >> 32) + 0 * carry" "FAIL")
+gb_cuda_planted_bug(experts_wgmma_describe_no_swizzle plain experts_test experts_wgmma wgmma.cuh
+  " | (uint64_t)1 << 62" "" "FAIL")
+gb_cuda_planted_bug(experts_wgmma_take_gate_for_up plain experts_test experts_wgmma experts_wgmma.cu
+  "i % 2 * p.outputs + t.first_output" "t.first_output" "FAIL")
 gb_cuda_planted_bug(router_forgets_half_the_warp plain router_test router router.cu
   "__shfl_xor_sync(0xffffffffu, best, step)" "__shfl_xor_sync(0x0000ffffu, best, step)" "WRONG MASK")
 gb_cuda_planted_bug(router_breaks_ties_the_other_way plain router_test router router.cu

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kGroupThreads) arrive_kernel(gb_k_arrive_args 
     }
     __syncthreads();
     if (!gb_place_routes(a.own_slot_of_route, a.place_in_slot, a.work, s_counts, slots, places, a.slots, routes)) return;
-    const uint32_t all = gb_begin_groups(a.offsets, a.work, a.slots);
+    const uint32_t all = gb_begin_groups(a.offsets, a.work, s_counts, a.slots);
     if (threadIdx.x == 0) a.received[0] += all;
 }
 

@@ -67,10 +67,10 @@ template <bool kSharedSent> __global__ void __launch_bounds__(kGroupThreads) dis
     for (uint32_t i = threadIdx.x; kSharedSent && i < cells; i += kGroupThreads)
         if (s_sent[i]) atomicAdd(&a.sent[i], s_sent[i]);
     if (!gb_place_routes(a.slot_of_route, a.place_in_slot, a.work, s_slots, slots, places, a.map.slots, routes)) return;
-    gb_begin_groups(a.offsets, a.work, a.map.slots);
+    const uint32_t all = gb_begin_groups(a.offsets, a.work, s_slots, a.map.slots);
     const uint32_t per_rank = a.map.slots / a.map.ranks;
     for (uint32_t rank = threadIdx.x; rank < a.map.ranks; rank += kGroupThreads)
-        a.received[rank] += a.offsets[(rank + 1) * per_rank] - a.offsets[rank * per_rank];
+        a.received[rank] += (rank + 1 < a.map.ranks ? s_slots[(rank + 1) * per_rank] : all) - s_slots[rank * per_rank];
 }
 
 extern "C" int gb_k_dispatch(const gb_k_dispatch_args *a, cudaStream_t stream)

@@ -1,6 +1,6 @@
 /* How routes become groups of rows, one for each slot: a block counts its routes in shared memory, takes its share of each group with one
    global addition, and the block that finishes last adds up where groups begin. Places within a group are in any order: no result depends
-   on it. */
+   on it. A decode step's routes fit into one block, which needs nobody else's counts: it leaves work alone and saves the way there and back. */
 #ifndef GB_CUDA_GROUPS_CUH
 #define GB_CUDA_GROUPS_CUH
 
@@ -61,6 +61,8 @@ __device__ __forceinline__ uint32_t gb_sum_before(uint32_t x, uint32_t &all)
     return before + upto - x;
 }
 
+__device__ __forceinline__ bool gb_is_alone() { return gridDim.x == 1; }
+
 /* slots[j] and places[j] (among the block's routes of that slot) of a thread's routes, and the block's counts in s_counts, become places
    among all routes; both are written. True in the block that comes here last; every thread calls it behind a barrier. */
 __device__ __forceinline__ bool gb_place_routes(int32_t *slot_of_route, uint32_t *place_in_slot, uint32_t *work, uint32_t *s_counts,
@@ -68,42 +70,47 @@ __device__ __forceinline__ bool gb_place_routes(int32_t *slot_of_route, uint32_t
                                                 uint32_t routes)
 {
     GB_SHARED(uint32_t, s_last, [1]);
-    for (uint32_t i = threadIdx.x; i < n_slots; i += kGroupThreads)
-        if (s_counts[i]) s_counts[i] = atomicAdd(&work[i], s_counts[i]);
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        s_last[0] = atomicAdd(&work[n_slots], 1u) == gridDim.x - 1;
+    if (!gb_is_alone()) {
+        for (uint32_t i = threadIdx.x; i < n_slots; i += kGroupThreads)
+            if (s_counts[i]) s_counts[i] = atomicAdd(&work[i], s_counts[i]);
         __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            s_last[0] = atomicAdd(&work[n_slots], 1u) == gridDim.x - 1;
+            __threadfence();
+        }
     }
     uint32_t to_slot[kTurns], to_place[kTurns];
 #pragma unroll
     for (uint32_t j = 0; j < kTurns; j++) {
         to_slot[j] = (uint32_t)slots[j];
-        to_place[j] = slots[j] < 0 ? 0 : s_counts[slots[j]] + places[j];
+        to_place[j] = slots[j] < 0 ? 0 : places[j] + (gb_is_alone() ? 0 : s_counts[slots[j]]);
     }
     const uint32_t first = blockIdx.x * kRoutes + threadIdx.x * kTurns;
     gb_store_routes(slot_of_route, to_slot, first, routes);
     gb_store_routes(place_in_slot, to_place, first, routes);
+    if (gb_is_alone()) return true;
     __syncthreads();
     return s_last[0];
 }
 
-/* By the last block: counts, which it takes out of work, become offsets, readable by the whole block. The sum of all counts. */
-__device__ __forceinline__ uint32_t gb_begin_groups(uint32_t *offsets, uint32_t *work, uint32_t n_slots)
+/* By the last block: counts, which it takes out of work, become offsets, in s_counts too, where the whole block can read them. The sum of
+   all counts. */
+__device__ __forceinline__ uint32_t gb_begin_groups(uint32_t *offsets, uint32_t *work, uint32_t *s_counts, uint32_t n_slots)
 {
     uint32_t begin = 0;
     for (uint32_t first = 0; first < n_slots; first += kGroupThreads) {
         const uint32_t slot = first + threadIdx.x;
-        const uint32_t count = slot < n_slots ? atomicExch(&work[slot], 0u) : 0;
+        uint32_t count = 0;
+        if (slot < n_slots) count = gb_is_alone() ? s_counts[slot] : atomicExch(&work[slot], 0u);
         uint32_t all;
         const uint32_t before = gb_sum_before(count, all);
-        if (slot < n_slots) offsets[slot] = begin + before;
+        if (slot < n_slots) offsets[slot] = s_counts[slot] = begin + before;
         begin += all;
     }
     if (threadIdx.x == 0) {
         offsets[n_slots] = begin;
-        atomicExch(&work[n_slots], 0u);
+        if (!gb_is_alone()) atomicExch(&work[n_slots], 0u);
     }
     __syncthreads();
     return begin;

@@ -17,6 +17,14 @@ static inline int gb_k_launched(const char *name)
 
 static inline uint32_t gb_k_ceil(uint32_t n, uint32_t unit) { return (n + unit - 1) / unit; }
 
+/* Threads of a block that goes over a row of `pieces` accesses: one each where most threads are enough. A matter of the model's sizes, never of
+   the batch. */
+static inline uint32_t gb_k_row_threads(uint32_t pieces, uint32_t most)
+{
+    const uint32_t threads = gb_k_ceil(pieces, 32) * 32;
+    return threads < most ? threads : most;
+}
+
 /* Rows go to blocks one by one: what a grid can count. */
 enum { kGridMax = 0x7fffffff };
 

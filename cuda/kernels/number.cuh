@@ -34,9 +34,8 @@ __device__ __forceinline__ void gb_store_floats(float *to, const float (&from)[4
     gb_store16(to, make_uint4(__float_as_uint(from[0]), __float_as_uint(from[1]), __float_as_uint(from[2]), __float_as_uint(from[3])));
 }
 
-__device__ __forceinline__ void gb_load_bf16(float (&to)[8], const uint16_t *from)
+__device__ __forceinline__ void gb_widen8(float (&to)[8], uint4 bits)
 {
-    const uint4 bits = gb_load16(from);
     const uint32_t pairs[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -44,6 +43,8 @@ __device__ __forceinline__ void gb_load_bf16(float (&to)[8], const uint16_t *fro
         to[2 * j + 1] = gb_widen(pairs[j] >> 16);
     }
 }
+
+__device__ __forceinline__ void gb_load_bf16(float (&to)[8], const uint16_t *from) { gb_widen8(to, gb_load16(from)); }
 
 __device__ __forceinline__ float gb_warp_sum(float x)
 {

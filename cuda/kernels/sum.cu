@@ -3,12 +3,12 @@
 #include "cuda/kernels/launch.cuh"
 #include "cuda/kernels/number.cuh"
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kThreads = 512;
 
 __global__ void __launch_bounds__(kThreads) sum_kernel(gb_k_sum_args a)
 {
     float *row = a.x + (size_t)blockIdx.x * a.hidden;
-    for (uint32_t i = threadIdx.x * 4; i < a.hidden; i += kThreads * 4) {
+    for (uint32_t i = threadIdx.x * 4; i < a.hidden; i += blockDim.x * 4) {
         float sum[4], more[4];
         gb_load_floats(sum, a.parts + (size_t)blockIdx.x * a.hidden + i);
 #pragma unroll 4
@@ -33,6 +33,6 @@ extern "C" int gb_k_sum(const gb_k_sum_args *a, cudaStream_t stream)
                          a->stride, a->ranks);
     if (a->n == 0) return GB_OK;
     if (a->n > kGridMax) return gb_k_fail(GB_EINVAL, "sum: %u rows are more than a grid has", a->n);
-    GB_LAUNCH(sum_kernel, a->n, kThreads, 0, stream, *a);
+    GB_LAUNCH(sum_kernel, a->n, gb_k_row_threads(a->hidden / 4, kThreads), 0, stream, *a);
     return gb_k_launched("sum");
 }

@@ -5,7 +5,7 @@
 
 #include "core/flow/placement.h"
 
-enum { ROWS_MAX = 700, K_MAX = 8, HIDDEN = 264 };
+enum { ROWS_MAX = 700, HIDDEN = 2056 };    /* a block goes over 2048 at once */
 
 /* A round of rows over one layer of a random placement with copies, and what the kernel made of it. */
 typedef struct scene {
@@ -202,10 +202,10 @@ static void experts_and_slots_that_do_not_exist_are_faults_and_go_nowhere(void)
 
 /* --- there and back --- */
 
-static void permutation_and_combination_are_inverse_and_sums_keep_the_order_of_routes(void)
+static void there_and_back(uint32_t n, uint32_t K)
 {
     scene s;
-    make_scene(&s, 40, 3, 2, 12, 3, 7);
+    make_scene(&s, n, K, 2, 12, 3, 7);
     run(&s, 1);
     uint16_t *h = GB_ARENA_NEW(&s.arena, uint16_t, s.n * HIDDEN), *grouped = GB_ARENA_NEW(&s.arena, uint16_t, s.n * s.K * HIDDEN);
     float *x = GB_ARENA_NEW(&s.arena, float, s.n * HIDDEN), *got = GB_ARENA_NEW(&s.arena, float, s.n * HIDDEN);
@@ -237,6 +237,12 @@ static void permutation_and_combination_are_inverse_and_sums_keep_the_order_of_r
             CHECK_EQ(got[r * HIDDEN + i] == want, 1);
         }
     end_scene(&s);
+}
+
+static void permutation_and_combination_are_inverse_and_sums_keep_the_order_of_routes(void)
+{
+    there_and_back(12, 3);
+    there_and_back(5, 11);    /* combine takes 8 routes at once */
 }
 
 static void a_dense_layer_combines_row_by_row(void)
@@ -279,6 +285,9 @@ static void shapes_that_do_not_fit_are_refused_and_no_rows_move_nothing(void)
     CHECK_CONTAINS(gb_k_message(), "too many");
     gb_k_permute_args p = {.n = 1, .K = 1, .hidden = 12};
     CHECK_EQ(gb_k_permute(&p, 0), GB_EINVAL);
+    p = (gb_k_permute_args){.n = 1, .K = GB_K_TOP_MAX + 1, .hidden = 8};
+    CHECK_EQ(gb_k_permute(&p, 0), GB_EINVAL);
+    CHECK_CONTAINS(gb_k_message(), "33 routes");
     p = (gb_k_permute_args){.K = 1, .hidden = 8};
     CHECK_EQ(gb_k_permute(&p, 0), GB_OK);
     gb_k_combine_args c = {.n = 1, .K = 1, .hidden = 7};

@@ -16,6 +16,7 @@ typedef struct forward {
     const gb_round *round;
     gb_result *result;
     gb_row_set rows;
+    bool failed;           /* the latest round that had rows: what the backend kept of it goes with the next one's embed */
     gb_span *spans;        /* [engines * max_works], behind rows.spans */
     uint32_t *from;        /* [engines * max_works] where a span's rows lay before a compaction */
     uint32_t *head_rows;   /* [info.head_rows] */
@@ -197,8 +198,10 @@ static int forward_run(gb_executor *executor, const gb_round *round, gb_result *
     f->result = result;
     clear_result(result, round, f->base.info.ranks);
     gather_rows(f);
+    bool is_empty = f->rows.n == 0;
     int rc = f->rows.n ? run_rows(f) : GB_OK;
-    if (rc == GB_OK) rc = gb_ops_finish(f->ops, round->counts_due ? &result->counts : NULL);
+    if (rc == GB_OK && !(f->failed && is_empty)) rc = gb_ops_finish(f->ops, round->counts_due ? &result->counts : NULL);
+    f->failed = is_empty ? f->failed : rc != GB_OK;
     result->counts_pending = f->ops->info.keeps_counts && !round->counts_due;
     result->elapsed = gb_time_since(began, clock_now());
     return rc;

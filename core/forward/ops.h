@@ -126,7 +126,8 @@ int gb_ops_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 int gb_ops_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
 
 /* Ends a round: waits for what it left to a device and says whether the device had a fault. due, or NULL: where kept counts go, of all
-   rounds since they last went. A round that did not end, or not well, takes kept counts with it. */
+   rounds since they last went. A round that did not end, or not well, takes kept counts with it when the next begins; a round without
+   rows is finish alone, and nothing after one that did not end. */
 int gb_ops_finish(gb_ops *ops, gb_matrix *due);
 
 /* Some bytes of the expert in one place go to another place of the layer. No round may be reading the place that is written. */

@@ -115,18 +115,6 @@ static int take_routes(gb_cuda *cuda, size_t rows)
     return gb_cuda_take(cuda, &cuda->expert_out, max_of(arrivals, rows) * c->hidden, sizeof(uint16_t));
 }
 
-static int take_counts(gb_cuda *cuda)
-{
-    const gb_ops_info *info = &cuda->base.info;
-    size_t cells = (size_t)info->moe_layers * cuda->part.engines * info->experts;
-    GB_TRY(gb_cuda_take(cuda, &cuda->sent, cells, sizeof(uint32_t)));
-    GB_TRY(gb_cuda_take(cuda, &cuda->received, info->limits.ranks, sizeof(uint32_t)));
-    GB_TRY(gb_cuda_take(cuda, &cuda->fault, 1, sizeof(gb_k_fault)));
-    GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_sent, cells, sizeof(uint32_t)));
-    GB_TRY(gb_cuda_take_pinned(cuda, &cuda->pinned_received, info->limits.ranks, sizeof(uint32_t)));
-    return gb_cuda_take_pinned(cuda, &cuda->pinned_fault, 1, sizeof(gb_k_fault));
-}
-
 static int take_sampler(gb_cuda *cuda, size_t rows)
 {
     uint32_t vocab = cuda->config.vocab;
@@ -199,7 +187,7 @@ static int take_memory(gb_cuda *cuda)
     GB_TRY(take_hidden(cuda, rows));
     GB_TRY(take_attention(cuda, rows));
     GB_TRY(take_routes(cuda, cuda->max_share));
-    GB_TRY(take_counts(cuda));
+    GB_TRY(gb_cuda_take_counts(cuda));
     GB_TRY(take_head(cuda));
     return cuda->world ? gb_cuda_take_rank(cuda) : GB_OK;
 }
@@ -221,6 +209,8 @@ void gb_cuda_free(gb_ops *ops)
     if (cuda->uploaded) cudaEventDestroy(cuda->uploaded);
     if (cuda->compute) cudaStreamDestroy(cuda->compute);
     if (cuda->migrate) cudaStreamDestroy(cuda->migrate);
+    if (cuda->statistics) cudaStreamDestroy(cuda->statistics);
+    if (cuda->counted) cudaEventDestroy(cuda->counted);
     gb_cuda_give_back(cuda);
     gb_arena_deinit(&cuda->arena);
     free(cuda);
@@ -243,6 +233,8 @@ static int open_device(gb_cuda *cuda)
     GB_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     GB_CUDA(cudaStreamCreateWithPriority(&cuda->compute, cudaStreamNonBlocking, highest));
     GB_CUDA(cudaStreamCreateWithPriority(&cuda->migrate, cudaStreamNonBlocking, lowest));
+    GB_CUDA(cudaStreamCreateWithPriority(&cuda->statistics, cudaStreamNonBlocking, lowest));
+    GB_CUDA(cudaEventCreateWithFlags(&cuda->counted, cudaEventDisableTiming));
     GB_CUDA(cudaEventCreateWithFlags(&cuda->uploaded, cudaEventDisableTiming));
     GB_CUBLAS(cublasLtCreate(&cuda->lt));
     cuda->processors = (uint32_t)processors;
@@ -295,7 +287,7 @@ static void fill_shape(gb_cuda *cuda, const gb_ops_limits *l, const gb_cuda_seat
     *info = (gb_ops_info){
         .backend = GB_CUDA_NAME, .limits = *l, .layers = c->layers, .moe_layers = c->moe_layers, .experts = c->experts,
         .experts_per_token = c->experts_per_token, .slots = c->experts + l->ranks * l->spare_slots, .hidden = c->hidden, .vocab = c->vocab,
-        .threads = 1, .expert_bytes = c->moe_layers ? cuda->place_elements * sizeof(uint16_t) : 0,
+        .threads = 1, .keeps_counts = true, .expert_bytes = c->moe_layers ? cuda->place_elements * sizeof(uint16_t) : 0,
         .head_rows = works < GB_CUDA_HEAD_ROWS ? works : GB_CUDA_HEAD_ROWS,
     };
     info->places = l->private_ranks ? info->slots + l->ranks : c->experts;

@@ -98,8 +98,8 @@ typedef struct gb_cuda {
     gb_arena arena;
     int device;
     uint32_t processors, capability;           /* 90: 9.0 */
-    cudaStream_t compute, migrate;
-    cudaEvent_t uploaded;
+    cudaStream_t compute, migrate, statistics;
+    cudaEvent_t uploaded, counted;
     cublasLtHandle_t lt;
     gb_cuda_product qkv_product, o_product, router_product, head_product;
     gb_cuda_expert_runner expert_runner;
@@ -145,10 +145,12 @@ typedef struct gb_cuda {
     uint32_t *place_in_slot, *offsets, *dispatch_work;
     const uint32_t *group_offsets;             /* [part.slots + 1] of the rows for experts; offsets when alone */
     uint16_t *grouped, *gated, *expert_out;
-    uint32_t *sent, *received;                 /* [moe_layers][part.engines][experts], [ranks] of this round */
+    uint32_t *sent, *received;                 /* [moe_layers][part.engines][experts] since counts left, [ranks] of this round */
     uint32_t *pinned_sent, *pinned_received;
-    gb_matrix *counts;                         /* where the round wants them; NULL before its first dispatch */
-    uint64_t *rank_tokens;
+    uint64_t *kept;                            /* counts that had to leave before they were due */
+    uint64_t counted_rows, counted_most;       /* since counts left; what a counter holds */
+    bool loses_counts;                         /* a round has begun and not ended well */
+    uint64_t *rank_tokens;                     /* where the round wants them; NULL before its first dispatch */
     gb_k_fault *fault, *pinned_fault;
     int32_t *head_rows, *pinned_head_rows;
     uint16_t *head_h;
@@ -184,6 +186,11 @@ int gb_cuda_take_tables(gb_cuda *cuda);
 int gb_cuda_lay_rows(gb_cuda *cuda, const gb_row_set *rows, const uint32_t *from);
 gb_k_rows gb_cuda_rows(const gb_cuda *cuda);
 gb_k_rows gb_cuda_share_rows(const gb_cuda *cuda);
+
+/* counts.c: statistics, and the end of a round. */
+int gb_cuda_take_counts(gb_cuda *cuda);
+int gb_cuda_begin_counts(gb_cuda *cuda);
+int gb_cuda_finish(gb_ops *ops, gb_matrix *due);
 
 /* step.c: runs a round that waits, as a graph. */
 int  gb_cuda_start(gb_cuda *cuda);
@@ -227,7 +234,6 @@ int  gb_cuda_head(gb_ops *ops, const uint32_t *rows, uint32_t n);
 int  gb_cuda_sample(gb_ops *ops, const gb_pick *picks, uint32_t n);
 int  gb_cuda_copy_expert(gb_ops *ops, const gb_copy *copy);
 uint64_t gb_cuda_checksum(gb_ops *ops, uint32_t moe_layer, uint32_t place);
-int  gb_cuda_finish(gb_ops *ops, gb_matrix *due);
 int  gb_cuda_read(gb_ops *ops, gb_readable what, uint32_t first, uint32_t n, void *out);
 
 /* cancel.c */

@@ -3,20 +3,18 @@
 
 #include <string.h>
 
-/* --- the ends of a round --- */
+/* --- the beginning of a round --- */
 
-static int clear_counts(gb_cuda *cuda)
+static int clear_words(gb_cuda *cuda)
 {
-    const gb_ops_info *info = &cuda->base.info;
-    GB_CUDA(cudaMemsetAsync(cuda->sent, 0, (size_t)info->moe_layers * cuda->part.engines * info->experts * sizeof *cuda->sent, cuda->compute));
-    GB_CUDA(cudaMemsetAsync(cuda->received, 0, info->limits.ranks * sizeof *cuda->received, cuda->compute));
+    GB_CUDA(cudaMemsetAsync(cuda->received, 0, cuda->base.info.limits.ranks * sizeof *cuda->received, cuda->compute));
     GB_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->compute));
     return GB_OK;
 }
 
 int gb_cuda_launch_embed(gb_cuda *cuda)
 {
-    GB_TRY(clear_counts(cuda));
+    GB_TRY(clear_words(cuda));
     gb_k_embed_args a = {.x = cuda->x, .table = cuda->embedding, .tokens = cuda->tables.tokens, .fault = cuda->fault, .n = cuda->rows,
                          .hidden = cuda->config.hidden, .vocab = cuda->config.vocab};
     return gb_k_embed(&a, cuda->compute);
@@ -26,52 +24,10 @@ int gb_cuda_embed(gb_ops *ops, const gb_row_set *rows)
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     GB_CUDA(cudaSetDevice(cuda->device));    /* of whichever thread runs rounds */
-    cuda->counts = NULL;
+    GB_TRY(gb_cuda_begin_counts(cuda));
     GB_TRY(gb_cuda_lay_rows(cuda, rows, NULL));
+    cuda->counted_rows += cuda->own_rows;
     return cuda->waits ? GB_OK : gb_cuda_launch_embed(cuda);
-}
-
-static int check_fault(const gb_k_fault *fault)
-{
-    static const char *const names[] = {
-        [GB_K_FAULT_TOKEN] = "row %u has a token outside of the vocabulary: %d", [GB_K_FAULT_POSITION] = "row %u has a position beyond the longest sequence: %d",
-        [GB_K_FAULT_BLOCK] = "row %u has a KV block that does not exist: %d", [GB_K_FAULT_EXPERT] = "row %u has an expert that does not exist: %d",
-        [GB_K_FAULT_SLOT] = "row %u has a slot that holds no expert: %d",
-        [GB_K_FAULT_VERSION] = "rank %u has routed by another version of the map: %d",
-        [GB_K_FAULT_ROOM] = "more rows than there is room for at their rank: %u, %d", [GB_K_FAULT_BARRIER] = "rank %u did not come to the barrier: %d",
-    };
-    if (fault->kind == GB_K_FAULT_NONE) return GB_OK;
-    return gb_k_fail(GB_EINTERNAL, names[fault->kind], fault->row, fault->value);
-}
-
-static void add_counts(gb_cuda *cuda)
-{
-    const gb_ops_info *info = &cuda->base.info;
-    size_t cells = (size_t)cuda->part.engines * info->experts;
-    for (uint32_t layer = 0; layer < info->moe_layers; layer++) {
-        uint64_t *row = gb_matrix_row(cuda->counts, layer, cuda->part.engine);    /* the sources behind it too */
-        for (size_t i = 0; i < cells; i++) row[i] += cuda->pinned_sent[layer * cells + i];
-    }
-    for (uint32_t r = 0; r < cuda->base.info.limits.ranks; r++) cuda->rank_tokens[r] += cuda->pinned_received[r];
-}
-
-int gb_cuda_finish(gb_ops *ops, gb_matrix *due)
-{
-    gb_cuda *cuda = (gb_cuda *)ops;
-    (void)due;    /* counts leave with every round */
-    const gb_ops_info *info = &cuda->base.info;
-    size_t sent = (size_t)info->moe_layers * cuda->part.engines * info->experts * sizeof *cuda->sent;
-    GB_TRY(gb_cuda_start(cuda));
-    GB_CUDA(cudaMemcpyAsync(cuda->pinned_fault, cuda->fault, sizeof *cuda->fault, cudaMemcpyDeviceToHost, cuda->compute));
-    if (cuda->counts) {
-        GB_CUDA(cudaMemcpyAsync(cuda->pinned_sent, cuda->sent, sent, cudaMemcpyDeviceToHost, cuda->compute));
-        GB_CUDA(cudaMemcpyAsync(cuda->pinned_received, cuda->received, info->limits.ranks * sizeof *cuda->received, cudaMemcpyDeviceToHost,
-                                cuda->compute));
-    }
-    GB_TRY(gb_cuda_wait(cuda, cuda->compute));
-    if (cuda->counts) add_counts(cuda);
-    cuda->counts = NULL;
-    return check_fault(cuda->pinned_fault);
 }
 
 /* --- in between --- */
@@ -149,8 +105,8 @@ int gb_cuda_dispatch(gb_ops *ops, const gb_row_set *rows, uint32_t moe_layer, co
 {
     gb_cuda *cuda = (gb_cuda *)ops;
     (void)rows;
+    (void)counts;    /* they stay here until they are due */
     GB_TRY(gb_cuda_commit_maps(cuda, placement));
-    cuda->counts = counts;
     cuda->rank_tokens = rank_tokens;
     return cuda->waits ? GB_OK : gb_cuda_launch_dispatch(cuda, moe_layer);
 }

@@ -153,6 +153,7 @@ void gb_cuda_settle(gb_cuda *cuda)
 {
     if (cuda->compute) gb_cuda_wait(cuda, cuda->compute);    /* an error has given up */
     if (cuda->migrate) gb_cuda_wait(cuda, cuda->migrate);
+    if (cuda->statistics) gb_cuda_wait(cuda, cuda->statistics);
 }
 
 void gb_cuda_leave_world(gb_cuda *cuda)

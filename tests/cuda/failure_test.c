@@ -92,7 +92,7 @@ static void check_rounds(const char *function, int refusal, bool graphs, uint32_
 static void a_round_whose_call_fails_is_down_and_the_next_one_is_not(void)
 {
     static const char *const calls[] = {
-        "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaEventRecord", "embed_kernel", "norm_kernel",
+        "cudaMemcpyAsync", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaEventRecord", "cudaStreamWaitEvent", "embed_kernel", "norm_kernel",
         "attention_prepare_kernel", "commit_kernel", "combine_kernel", "sample_kernel",
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) check_rounds(calls[i], cudaErrorUnknown, false, 3);

@@ -110,3 +110,32 @@ gb_cuda_planted_bug(spread_fills_with_plus_zero plain exchange_test spread sprea
   "kNothing = 0x80008000" "kNothing = 0" "FAIL")
 gb_cuda_planted_bug(land_takes_rows_of_another_version plain exchange_test land land.cu
   "stale = version != *a.version" "stale = false" "FAIL")
+
+# Host code with one mistake in it.
+
+# gb_cuda_planted_host_bug(NAME MODE TEST FILE TEXT REPLACEMENT EXPECTED STREAMS): in cuda/host/FILE, TEXT becomes REPLACEMENT; cuda/TEST.c
+# with it and kernels in MODE, streams running as STREAMS, must fail and say EXPECTED. What the archive has of FILE is not taken, for it is
+# there already.
+function(gb_cuda_planted_host_bug name mode test file text replacement expected streams)
+  set(original ${CMAKE_SOURCE_DIR}/cuda/host/${file})
+  set(changed ${CMAKE_BINARY_DIR}/planted/${name}/cuda/host/${file})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${original})
+  file(READ ${original} right)
+  string(REPLACE "${text}" "${replacement}" wrong "${right}")
+  if(wrong STREQUAL right)
+    message(FATAL_ERROR "planted bug ${name}: ${file} no longer holds the text that it replaces; find it a new place in tests/cuda/planted.cmake")
+  endif()
+  file(CONFIGURE OUTPUT ${changed} CONTENT "${wrong}" @ONLY)
+  gb_cuda_program(cuda_planted_${name} ${mode} cuda/${test}.c ${cuda_objects_${mode}} gb_forward_harness)
+  target_sources(cuda_planted_${name} PRIVATE ${changed})
+  add_dependencies(cuda_checks cuda_planted_${name})
+  add_test(NAME cuda/planted.${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cuda/must_fail.sh ${expected} $<TARGET_FILE:cuda_planted_${name}>)
+  set_tests_properties(cuda/planted.${name} PROPERTIES LABELS cuda TIMEOUT 600 ENVIRONMENT CUEMU_STREAMS=${streams})
+endfunction()
+
+# The stream of statistics must wait for kernels that count: where it does not, fewer tokens were sent than arrived, if streams run late; and
+# the track build sees it however they run.
+gb_cuda_planted_host_bug(counts_leave_before_they_are_counted plain counts_test counts.c
+  "GB_CUDA(cudaStreamWaitEvent(cuda->statistics, cuda->counted, 0));" "" "executor->sent == executor->arrived" lazy)
+gb_cuda_planted_host_bug(counts_leave_without_a_reason_to_wait track counts_test counts.c
+  "GB_CUDA(cudaStreamWaitEvent(cuda->statistics, cuda->counted, 0));" "" "RACE" eager)

@@ -69,7 +69,7 @@ endforeach()
 
 # The whole backend runs checkpoints through tests/forward's harness, and once more with streams that run late.
 foreach(mode IN LISTS modes)
-  foreach(test agree failure gang spread tokens world)
+  foreach(test agree counts failure gang spread tokens world)
     string(REPLACE "_plain" "" program cuda_${test}_test_${mode})
     if(TARGET ${program})
       target_link_libraries(${program} PRIVATE gb_forward_harness)
@@ -77,7 +77,9 @@ foreach(mode IN LISTS modes)
   endforeach()
 endforeach()
 gb_cuda_run(agree_test.lazy cuda_agree_test CUEMU_STREAMS=lazy)
+gb_cuda_run(counts_test.lazy cuda_counts_test CUEMU_STREAMS=lazy)
 if(GB_CUDA_CHECKS)
+  gb_cuda_run(counts_test.others_first cuda_counts_test CUEMU_STREAMS=others_first)
   gb_cuda_run(agree_test.others_first cuda_agree_test CUEMU_STREAMS=others_first)
 endif()
 

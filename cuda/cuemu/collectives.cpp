@@ -61,12 +61,12 @@ bool can_reduce(ncclDataType_t type, ncclRedOp_t op)
 }
 
 /* Element i of the reduction over all ranks' inputs; floats are summed as floats, rank after rank. */
-static double reduced(const Round &round, size_t i, ncclDataType_t type, ncclRedOp_t op)
+static double reduced(const std::vector<const char *> &pieces, size_t i, ncclDataType_t type, ncclRedOp_t op)
 {
     size_t at = i * bytes_of(type);
-    double value = load(static_cast<const char *>(round.posted[0]->request.from) + at, type);
-    for (size_t rank = 1; rank < round.posted.size(); rank++) {
-        double other = load(static_cast<const char *>(round.posted[rank]->request.from) + at, type);
+    double value = load(pieces[0] + at, type);
+    for (size_t rank = 1; rank < pieces.size(); rank++) {
+        double other = load(pieces[rank] + at, type);
         value = op == ncclSum ? value + other : op == ncclMax ? std::max(value, other) : std::min(value, other);
         if (type == ncclFloat32 || type == ncclBfloat16)
             value = float(value);
@@ -74,31 +74,55 @@ static double reduced(const Round &round, size_t i, ncclDataType_t type, ncclRed
     return value;
 }
 
-static void reduce(const Round &round, size_t first, size_t count, const Request &into)
-{
-    size_t size = bytes_of(into.type);
-    std::vector<char> out(count * size);
-    for (size_t i = 0; i < count; i++)
-        store(&out[i * size], into.type, reduced(round, first + i, into.type, into.op));
-    for (const auto &posted : round.posted)
-        touch(posted->request.from, (first + count) * size, false, posted->request.where);
-    copy_bytes(into.to, out.data(), out.size(), into.where);
-}
-
 /* --- collectives -------------------------------------------------------------------------------------------------------------- */
 
-static void gather(const Round &round, const Request &into)
+size_t piece_offset(const Request &into)
 {
-    for (size_t rank = 0; rank < round.posted.size(); rank++)
-        copy_bytes(static_cast<char *>(into.to) + rank * bytes_of(into), round.posted[rank]->request.from, bytes_of(into), into.where);
+    return into.call == Call::reduce_scatter || into.call == Call::all_to_all ? size_t(into.comm->rank) * bytes_of(into) : 0;
 }
 
-static void exchange(const Round &round, const Request &into)
+size_t input_bytes(const Request &r)
 {
-    for (size_t rank = 0; rank < round.posted.size(); rank++)
-        copy_bytes(static_cast<char *>(into.to) + rank * bytes_of(into),
-                   static_cast<const char *>(round.posted[rank]->request.from) + size_t(into.comm->rank) * bytes_of(into), bytes_of(into),
-                   into.where);
+    return bytes_of(r) * (r.call == Call::reduce_scatter || r.call == Call::all_to_all ? size_t(r.comm->world->n) : 1);
+}
+
+void deliver(const Request &into, const std::vector<const char *> &pieces)
+{
+    size_t bytes = bytes_of(into), size = bytes_of(into.type);
+    if (into.call == Call::broadcast) {
+        copy_bytes(into.to, pieces[size_t(into.peer)], bytes, into.where);
+    } else if (into.call == Call::reduce_scatter || into.call == Call::all_reduce) {
+        std::vector<char> out(bytes);
+        for (size_t i = 0; i < into.count; i++)
+            store(&out[i * size], into.type, reduced(pieces, i, into.type, into.op));
+        copy_bytes(into.to, out.data(), bytes, into.where);
+    } else {
+        for (size_t rank = 0; rank < pieces.size(); rank++)
+            copy_bytes(static_cast<char *>(into.to) + rank * bytes, pieces[rank], bytes, into.where);
+    }
+}
+
+/* Every rank's output. An all-reduce is computed once: in place it overwrites what other ranks still read. */
+static void deliver_to_all(const Round &round)
+{
+    std::vector<const char *> inputs, pieces(round.posted.size());
+    for (const auto &posted : round.posted)
+        inputs.push_back(static_cast<const char *>(posted->request.from));
+    std::vector<char> sum(bytes_of(round.posted[0]->request));
+    bool once = round.posted[0]->request.call == Call::all_reduce;
+    if (once) {
+        Request whole = round.posted[0]->request;
+        whole.to = sum.data();
+        deliver(whole, inputs);
+    }
+    for (const auto &posted : round.posted) {
+        const Request &r = posted->request;
+        std::transform(inputs.begin(), inputs.end(), pieces.begin(), [&](const char *input) { return input + piece_offset(r); });
+        if (once)
+            copy_bytes(r.to, sum.data(), sum.size(), r.where);
+        else
+            deliver(r, pieces);
+    }
 }
 
 static void run_collective(Round &round)
@@ -107,34 +131,10 @@ static void run_collective(Round &round)
     for (const auto &posted : round.posted)
         streams.push_back(posted->request.stream);
     meet_streams(streams);
-    Call call = round.posted[0]->request.call;
-    size_t ranks = round.posted.size();
-    for (auto &posted : round.posted) {
-        Request &r = posted->request;
-        size_t bytes = bytes_of(r) * (call == Call::reduce_scatter || call == Call::all_to_all ? ranks : 1);
-        if (!touch(r.from, bytes, false, r.where))
+    for (const auto &posted : round.posted)
+        if (!touch(posted->request.from, input_bytes(posted->request), false, posted->request.where))
             return;
-    }
-    if (call == Call::all_reduce) {    /* the only one whose in-place form overwrites what other ranks still read */
-        std::vector<char> sum(bytes_of(round.posted[0]->request));
-        Request whole = round.posted[0]->request;
-        whole.to = sum.data();
-        reduce(round, 0, whole.count, whole);
-        for (auto &posted : round.posted)
-            copy_bytes(posted->request.to, sum.data(), sum.size(), posted->request.where);
-        return;
-    }
-    for (auto &posted : round.posted) {
-        const Request &r = posted->request;
-        if (call == Call::all_gather)
-            gather(round, r);
-        else if (call == Call::all_to_all)
-            exchange(round, r);
-        else if (call == Call::reduce_scatter)
-            reduce(round, size_t(r.comm->rank) * r.count, r.count, r);
-        else
-            copy_bytes(r.to, round.posted[size_t(r.peer)]->request.from, bytes_of(r), r.where);
-    }
+    deliver_to_all(round);
 }
 
 static bool agree(const Request &a, const Request &b)
@@ -201,11 +201,27 @@ static void post_pair(const std::shared_ptr<Posted> &posted)
 
 /* --- a group on its stream -------------------------------------------------------------------------------------------------------- */
 
+static Started start_remote(const std::vector<Request> &requests)
+{
+    auto open = std::make_shared<std::vector<std::function<bool()>>>();
+    for (const Request &r : requests)
+        open->push_back(post_remote(r));
+    std::shared_ptr<Comm> comm = requests[0].comm;
+    return {[open, comm] {
+        auto is_done = [](const std::function<bool()> &done) { return done(); };
+        if (!comm->aborted)
+            open->erase(std::remove_if(open->begin(), open->end(), is_done), open->end());
+        return comm->aborted || open->empty();
+    }};
+}
+
 Started start_group(const std::vector<Request> &requests)
 {
     auto posted = std::make_shared<std::vector<std::shared_ptr<Posted>>>();
     if (requests[0].comm->aborted)    /* it was queued before: it ends as it begins */
         return {[] { return true; }};
+    if (requests[0].comm->world->remote)
+        return start_remote(requests);
     for (const Request &r : requests)
         posted->push_back(std::make_shared<Posted>(Posted{r, false}));
     for (const auto &each : *posted)

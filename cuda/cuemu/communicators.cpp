@@ -113,6 +113,14 @@ static ncclResult_t check_devices(const World &world)
     return ncclSuccess;
 }
 
+static ncclResult_t finish_join(World &world)
+{
+    if (!all_seated(world))
+        return ncclInProgress;
+    see_who_came(world);
+    return check_devices(world);
+}
+
 static ncclResult_t refuse_seat(const void *where, const char *why, int rank)
 {
     fault(where, "NCCL MISMATCH: rank %d joins: %s", rank, why);
@@ -142,7 +150,7 @@ ncclResult_t join(Locked &locked, ncclComm_t *out, int n, const ncclUniqueId &id
     something_moved();
     std::shared_ptr<Comm> comm = new_comm(world, rank, current_device(), blocking);
     *out = handle_of(comm.get());
-    return settle(locked, comm, {"ncclCommInitRank", where, [world] { return all_seated(*world) ? check_devices(*world) : ncclInProgress; }});
+    return settle(locked, comm, {"ncclCommInitRank", where, [world] { return finish_join(*world); }});
 }
 
 ncclResult_t join_all(ncclComm_t *out, int n, const int *devices)
@@ -155,7 +163,7 @@ ncclResult_t join_all(ncclComm_t *out, int n, const int *devices)
         sit_down(*world, rank, n, device);
         out[rank] = handle_of(new_comm(world, rank, device, true).get());
     }
-    return check_devices(*world);
+    return finish_join(*world);
 }
 
 void fail_later(ncclResult_t error, const Comm &of)
@@ -165,21 +173,26 @@ void fail_later(ncclResult_t error, const Comm &of)
             entry.second->async_error = error;
 }
 
-void leave(const std::shared_ptr<Comm> &comm)
+/* The world of a rank that is gone; when it was the last one here, nothing of it is waited for any more. */
+static void forget(const std::shared_ptr<Comm> &comm)
 {
     drop_work(*comm);
     comms.erase(comm.get());
+    auto same = [&](const auto &entry) { return entry.second->world == comm->world; };
+    if (std::none_of(comms.begin(), comms.end(), same))
+        comm->world->remote = false;
 }
 
-/* What this rank waits for is dropped. The others of this process are told when they ask, but what they wait for stays where it is until
-   they give up themselves. */
+void leave(const std::shared_ptr<Comm> &comm) { forget(comm); }
+
+/* What this rank waits for is dropped. The others of this process are told when they ask, those of other processes never; what they wait for
+   stays where it is until they give up themselves. */
 void give_up(const std::shared_ptr<Comm> &comm)
 {
     comm->aborted = true;
     comm->pending.clear();
     describe_work(*comm);
-    drop_work(*comm);
-    comms.erase(comm.get());
+    forget(comm);
     fail_later(ncclRemoteError, *comm);
     something_moved();
 }
@@ -227,9 +240,16 @@ static ncclResult_t finish_window(const std::shared_ptr<Comm> &comm, unsigned nu
     window->comm = comm;
     window->bytes = comm->seat().window[number].bytes;
     for (int rank = 0; rank < comm->world->n; rank++) {
-        window->parts.push_back(comm->world->table->seats[rank].window[number].start);
+        const Seat &seat = comm->world->table->seats[rank];
+        const WindowEntry &entry = seat.window[number];
+        bool ours = seat.process == uint32_t(getpid());
+        window->parts.push_back(ours ? entry.start : adopt(entry.file, seat.device));
+        if (!window->parts.back())
+            return ncclRemoteError;
         lend(window->parts.back(), comm->device, 1);
     }
+    if (comm->world->remote)
+        expect_strangers(comm->seat().window[number].start);
     windows[window.get()] = window;
     *out = reinterpret_cast<ncclWindow_t>(window.get());
     return ncclSuccess;
@@ -248,7 +268,7 @@ ncclResult_t open_window(Locked &locked, const std::shared_ptr<Comm> &comm, void
         fault(where, "NCCL: a window is memory of ncclMemAlloc on the communicator's device, %zu bytes at %p are not", bytes, start);
         return ncclInvalidArgument;
     }
-    seat.window[number] = {static_cast<char *>(start), bytes};
+    seat.window[number] = {static_cast<char *>(start), bytes, file_of(start)};
     seat.windows = number + 1;
     something_moved();
     return settle(locked, comm, {"ncclCommWindowRegister", where, [=] { return finish_window(comm, number, out, where); }});
@@ -261,8 +281,10 @@ ncclResult_t close_window(ncclWindow_t handle, const void *where)
         fault(where, "NCCL: ncclCommWindowDeregister of a window that is none");
         return ncclInvalidArgument;
     }
-    for (char *part : found->second->parts)
+    for (char *part : found->second->parts) {
         lend(part, found->second->comm->device, -1);
+        disown(part);
+    }
     windows.erase(found);
     return ncclSuccess;
 }

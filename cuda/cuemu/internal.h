@@ -61,6 +61,12 @@ void set_current_device(int device);
 /* Whether this call of the named function is to fail, and with what. */
 bool call_fails(const char *function, int *status);
 
+/* --- ranks in other processes (table.cpp) ------------------------------------------------------------------------------------- */
+
+bool meets_processes();             /* what they do cannot be waited for, only polled */
+void show_life();                   /* to them: a call was made here */
+uint64_t calls_elsewhere();
+
 /* --- reports (report.cpp) --------------------------------------------------------------------------------------------------- */
 
 /* file:line of a code address, with the lines it was inlined into. */
@@ -77,6 +83,16 @@ enum class Space { device, shared, pinned };
 void *allocate(size_t bytes, Space space, int device);    /* poisoned; NULL when the device is full */
 void *allocate_lendable(size_t bytes, int device);        /* device memory that windows may be made of */
 bool is_lendable(const void *start, size_t bytes);
+
+/* Where such memory lies for other processes: a file of that process without a name. */
+struct SharedFile {
+    int32_t process, file;
+    uint64_t bytes, offset;                               /* of the whole buffer; where the start lies in it */
+};
+SharedFile file_of(const void *start);
+char *adopt(const SharedFile &file, int device);          /* maps it here; NULL when the process is gone. Its accesses are not tracked */
+void disown(const void *start);                           /* ends it, if it was adopted */
+void expect_strangers(const void *start);                 /* other processes write to our buffer: what is set there nobody knows */
 void lend(const void *start, int to, int change);         /* the device may reach the buffer (1), or no longer (-1) */
 bool is_lent(const void *start, int to);
 bool release(void *start, Space space);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <map>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -44,7 +45,9 @@ struct Region {
     char *pages;        /* where its pages begin */
     size_t page_bytes;
     Cell *cells;
-    bool lendable;
+    int file;           /* that it lies in, if it may be lent; -1 */
+    bool adopted;       /* of another process */
+    bool strangers;     /* other processes write here */
     uint16_t lent[CUEMU_MAX_DEVICES];    /* how many windows of a device reach it */
 };
 
@@ -65,6 +68,8 @@ static Region *find(const void *address)
 
 /* --- pages ------------------------------------------------------------------------------------------------------------------ */
 
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
 #ifdef __SANITIZE_ADDRESS__
 
 static bool take_pages(Region *region)
@@ -81,9 +86,18 @@ static void give_pages_back(const Region &region) { free(region.start); }
 static void check_slack(const Region &, const void *) {}
 bool in_guard(const void *) { return false; }
 
-#else
+/* Addresses between closed pages, for what is no heap block. */
+static bool reserve_pages(Region *region)
+{
+    enum { kRoom = 1 << 20 };
+    region->page_bytes = round_up(std::max<size_t>(region->bytes, 1), kPage);
+    void *range = mmap(nullptr, region->page_bytes + 2 * kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    region->pages = static_cast<char *>(range) + kRoom;
+    region->start = region->pages + (region->page_bytes - round_up(region->bytes, kAlign));
+    return range != MAP_FAILED;
+}
 
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+#else
 
 static const size_t kArena = size_t(4) << 40;
 static char *arena, *arena_top;
@@ -129,18 +143,23 @@ static void open_arena()
     sigaction(SIGSEGV, &action, nullptr);
 }
 
-static bool take_pages(Region *region)
+static bool reserve_pages(Region *region)
 {
     if (!arena)
         open_arena();
     region->page_bytes = round_up(std::max<size_t>(region->bytes, 1), kPage);
     region->pages = arena_top;
-    if (arena_top + region->page_bytes + kGuard > arena + kArena ||
-        mprotect(region->pages, region->page_bytes, PROT_READ | PROT_WRITE))
+    region->start = region->pages + (region->page_bytes - round_up(region->bytes, kAlign));
+    if (arena_top + region->page_bytes + kGuard > arena + kArena)
         return false;
     arena_top += region->page_bytes + round_up(kGuard, kPage);
-    size_t used = round_up(region->bytes, kAlign);
-    region->start = region->pages + (region->page_bytes - used);
+    return true;
+}
+
+static bool take_pages(Region *region)
+{
+    if (!reserve_pages(region) || mprotect(region->pages, region->page_bytes, PROT_READ | PROT_WRITE))
+        return false;
     memset(region->pages, kCanary, region->page_bytes);
     return true;
 }
@@ -182,6 +201,20 @@ static void check_slack(const Region &region, const void *where)
 
 #endif
 
+/* A buffer that lies in a file, so that other processes can have it, too. */
+static bool map_file(Region *region)
+{
+    return reserve_pages(region) &&
+           mmap(region->pages, region->page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, region->file, 0) != MAP_FAILED;
+}
+
+/* The addresses stay closed, so that a late access is noticed. */
+static void unmap_file(const Region &region)
+{
+    mmap(region.pages, region.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    close(region.file);
+}
+
 /* --- buffers ---------------------------------------------------------------------------------------------------------------- */
 
 static bool reuse_shared(size_t bytes, Region *region)
@@ -198,7 +231,7 @@ void *allocate(size_t bytes, Space space, int device)
 {
     if (space == Space::device && bytes_used[device] + bytes > settings().memory)
         return nullptr;
-    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr, false, {0}};
+    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr, -1, false, false, {0}};
     if (space != Space::shared || !reuse_shared(bytes, &region)) {
         if (!take_pages(&region))
             return nullptr;
@@ -230,7 +263,10 @@ bool release(void *start, Space space)
     }
 #endif
     free(region.cells);
-    give_pages_back(region);
+    if (region.file >= 0)
+        unmap_file(region);
+    else
+        give_pages_back(region);
     return true;
 }
 
@@ -258,18 +294,68 @@ int device_of(const void *address)
     return region && region->space == Space::device ? region->device : -1;
 }
 
+/* --- memory for windows ------------------------------------------------------------------------------------------------------- */
+
 void *allocate_lendable(size_t bytes, int device)
 {
-    void *start = allocate(bytes, Space::device, device);
-    if (start)
-        find(start)->lendable = true;
-    return start;
+    if (bytes_used[device] + bytes > settings().memory)
+        return nullptr;
+    Region region = {nullptr, bytes, Space::device, device, nullptr, 0, nullptr, memfd_create("cuemu window", MFD_CLOEXEC), false, false, {0}};
+    if (region.file < 0)
+        return nullptr;
+    if (ftruncate(region.file, off_t(bytes + kPage)) || !map_file(&region) ||
+        (tracking && !(region.cells = static_cast<Cell *>(calloc(std::max<size_t>(bytes, 1), sizeof(Cell)))))) {
+        close(region.file);
+        return nullptr;
+    }
+    memset(region.pages, kCanary, region.page_bytes);
+    memset(region.start, kPoison, bytes);
+    bytes_used[device] += bytes;
+    regions[region.start] = region;
+    return region.start;
+}
+
+SharedFile file_of(const void *start)
+{
+    const Region *region = find(start);
+    return {int32_t(getpid()), region->file, region->bytes, uint64_t(static_cast<const char *>(start) - region->start)};
+}
+
+char *adopt(const SharedFile &file, int device)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", file.process, file.file);
+    Region region = {nullptr, file.bytes, Space::device, device, nullptr, 0, nullptr, open(path, O_RDWR | O_CLOEXEC), true, false, {0}};
+    if (region.file < 0)
+        return nullptr;
+    if (!map_file(&region)) {
+        close(region.file);
+        return nullptr;
+    }
+    regions[region.start] = region;
+    return region.start + file.offset;
+}
+
+void disown(const void *start)
+{
+    const Region *found = find(start);
+    if (!found || !found->adopted)
+        return;
+    Region region = *found;
+    regions.erase(region.start);
+    unmap_file(region);
+}
+
+void expect_strangers(const void *start)
+{
+    if (Region *region = find(start))
+        region->strangers = true;
 }
 
 bool is_lendable(const void *start, size_t bytes)
 {
     const Region *region = find(start);
-    return region && region->lendable && static_cast<const char *>(start) + bytes <= region->start + region->bytes;
+    return region && region->file >= 0 && static_cast<const char *>(start) + bytes <= region->start + region->bytes;
 }
 
 void lend(const void *start, int to, int change)
@@ -340,8 +426,8 @@ static bool writes_only(Access kind) { return kind == Access::write || kind == A
 
 static bool is_set(const Region &region, const Cell &cell)
 {
-    /* What the host writes to pinned memory is not seen. */
-    return region.space == Space::pinned || (region.space == Space::shared ? cell.set == block_number : cell.set != 0);
+    /* What the host writes to pinned memory, and other processes to windows, is not seen. */
+    return region.space == Space::pinned || region.strangers || (region.space == Space::shared ? cell.set == block_number : cell.set != 0);
 }
 
 /* Of other work than that which runs: do streams, events and waits of the host order it before? */
@@ -498,7 +584,7 @@ void access(const void *address, size_t bytes, Access kind, const void *where)
     if (!region || !tracking)
         return;
     size_t offset = static_cast<const char *>(address) - region->start;
-    if (check_bounds(*region, offset, bytes, address, kind, where))
+    if (check_bounds(*region, offset, bytes, address, kind, where) && region->cells)
         track(*region, offset, bytes, kind, where);
 }
 

@@ -51,24 +51,42 @@ struct Round {
 
 enum { kMaxRanks = 64, kMaxWindows = 64 };
 
-/* A rank's n-th window. */
+/* A rank's n-th window: where its process has it, and the file that it lies in. */
 struct WindowEntry {
     char *start;
     uint64_t bytes;
+    SharedFile file;
 };
 
-/* What a rank tells the others. Only the rank writes its seat. */
+/* A collective as its ranks must agree about it. */
+struct Agreement {
+    int call, type, op, root;
+    uint64_t count;
+};
+
+/* What a rank tells the others. Only the rank writes its seat, so a process that dies in the middle leaves nothing locked. */
 struct Seat {
     std::atomic<uint32_t> process;    /* 0: nobody sits here yet */
     std::atomic<uint32_t> ranks;      /* how many it thinks there are; the seat is taken when this is set */
     std::atomic<int> device;
+    std::atomic<uint64_t> calls;      /* of its process, while others may wait for it: a sign of life */
     std::atomic<uint32_t> windows;    /* how many it has registered */
     WindowEntry window[kMaxWindows];
+    std::atomic<uint64_t> posted, finished;    /* collectives between processes: inputs laid out, outputs taken */
+    Agreement agreement;              /* of the last posted */
+};
+
+/* Messages from one rank to another, between processes. */
+struct Way {
+    std::atomic<uint64_t> sent;       /* by the sender; bytes is of the last */
+    std::atomic<uint64_t> taken;      /* by the receiver */
+    uint64_t bytes;
 };
 
 struct Table {
     uint64_t key;                     /* of the id, so that a file that took another's number is noticed */
     Seat seats[kMaxRanks];
+    Way ways[kMaxRanks][kMaxRanks];   /* [from][to] */
 };
 
 /* One for all ranks of this process. The table is an anonymous file that other processes open through /proc: it has no name, so nothing of
@@ -77,9 +95,10 @@ struct World {
     int file;
     Table *table;
     int n = 0;
+    bool remote = true;               /* a rank is in another process, or may yet be */
     std::map<uint64_t, Round> rounds;
     std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posted>>> sends, receives;    /* by (from, to) */
-    World(int opened, Table *mapped) : file(opened), table(mapped) {}
+    World(int opened, Table *mapped);
     World(const World &) = delete;
     ~World();
 };
@@ -89,6 +108,7 @@ void name_world(ncclUniqueId *id);
 std::shared_ptr<World> world_of(const ncclUniqueId &id);    /* NULL: who made the id is gone, or never was */
 bool sit_down(World &world, int rank, int n, int device);   /* false: the seat is taken */
 bool all_seated(const World &world);
+void see_who_came(World &world);                            /* all have: remote or not */
 
 /* --- communicators (communicators.cpp) ------------------------------------------------------------------------------------------ */
 
@@ -105,6 +125,7 @@ struct Comm {
     bool blocking = true, aborted = false;
     std::deque<Pending> pending;
     uint64_t next_round = 0;
+    std::map<int, uint64_t> next_send, next_receive;        /* by peer */
     ncclResult_t async_error = ncclSuccess;
     Seat &seat() const { return world->table->seats[rank]; }
 };
@@ -133,6 +154,14 @@ extern thread_local int group_depth;
 bool can_reduce(ncclDataType_t type, ncclRedOp_t op);
 /* Called when the requests of a group reach the head of their stream, each time they are launched (a graph launches them again). */
 Started start_group(const std::vector<Request> &requests);
+/* What a rank gets out of the pieces of all ranks; the same for ranks of this and of other processes. */
+size_t piece_offset(const Request &into);                   /* of every rank's input, bytes_of(into) long */
+size_t input_bytes(const Request &r);
+void deliver(const Request &into, const std::vector<const char *> &pieces);
+
+/* remote.cpp: one request of a rank whose world spans processes; polled until it is done. */
+std::function<bool()> post_remote(const Request &request);
+
 /* Whatever the communicator's rank waits for is dropped. */
 void describe_work(const Comm &comm);
 void drop_work(const Comm &comm);

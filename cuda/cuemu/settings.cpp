@@ -71,6 +71,7 @@ Locked::Locked() : lock(mutex)
 {
     settings();
     calls++;
+    show_life();
 }
 
 void something_moved()
@@ -93,9 +94,9 @@ static unsigned threads_of_process()
     return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? unsigned(tasks.st_nlink - 2) : UINT_MAX;
 }
 
-enum : int64_t { kLookAgainNs = 50000000 };
+enum : int64_t { kLookAgainNs = 50000000, kPollNs = 100000 };
 
-Wait::Wait() : patient_until(now_ns() + patience_ns()), calls_seen(calls) {}
+Wait::Wait() : patient_until(now_ns() + patience_ns()), calls_seen(calls + calls_elsewhere()) {}
 
 bool Wait::for_others(Locked &locked, int64_t due_ns)
 {
@@ -103,17 +104,20 @@ bool Wait::for_others(Locked &locked, int64_t due_ns)
     bool hope = true;
     waiting++;
     while (moves == before && hope && now_ns() < due_ns) {
-        if (calls != calls_seen) {
-            calls_seen = calls;
+        if (calls + calls_elsewhere() != calls_seen) {
+            calls_seen = calls + calls_elsewhere();
             patient_until = now_ns() + patience_ns();
         }
-        bool all_wait = waiting >= threads_of_process(), over = all_wait || now_ns() >= patient_until;
+        bool polls = meets_processes(), all_wait = !polls && waiting >= threads_of_process();
+        bool over = all_wait || now_ns() >= patient_until;
         if (over && due_ns == kNever) {
             hope = false;
             break;
         }
-        int64_t until = std::min({now_ns() + kLookAgainNs, due_ns, over ? kNever : patient_until});    /* threads end without a sound */
+        int64_t until = std::min({now_ns() + (polls ? kPollNs : kLookAgainNs), due_ns, over ? kNever : patient_until});    /* threads end without a sound */
         moved.wait_until(locked.lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
+        if (polls)
+            break;
     }
     waiting--;
     if (moves != before)

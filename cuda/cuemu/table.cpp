@@ -2,6 +2,7 @@
    until all have joined, as with NCCL. */
 #include "cuda/cuemu/nccl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,6 +22,38 @@ static const char kMagic[8] = "cuemu 1";
 
 static std::map<uint64_t, std::shared_ptr<World>> joining;    /* by key, until all ranks have sat down */
 
+static std::vector<World *> &worlds = *new std::vector<World *>;    /* all of this process; outlives them at its end */
+
+bool meets_processes()
+{
+    return std::any_of(worlds.begin(), worlds.end(), [](const World *world) { return world->remote && world->n; });
+}
+
+void show_life()
+{
+    for (World *world : worlds)
+        for (int rank = 0; world->remote && rank < world->n; rank++)
+            if (world->table->seats[rank].process == uint32_t(getpid()))
+                world->table->seats[rank].calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+uint64_t calls_elsewhere()
+{
+    uint64_t sum = 0;
+    for (const World *world : worlds)
+        for (int rank = 0; world->remote && rank < world->n; rank++)
+            if (world->table->seats[rank].process != uint32_t(getpid()))
+                sum += world->table->seats[rank].calls.load(std::memory_order_relaxed);
+    return sum;
+}
+
+void see_who_came(World &world)
+{
+    world.remote = false;
+    for (int rank = 0; rank < world.n; rank++)
+        world.remote |= world.table->seats[rank].process != uint32_t(getpid());
+}
+
 static std::shared_ptr<World> open_table(int file)
 {
     struct stat about;
@@ -29,13 +62,16 @@ static std::shared_ptr<World> open_table(int file)
     bool whole = fstat(file, &about) == 0 && about.st_size >= off_t(sizeof(Table));
     void *table = whole ? mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     if (table != MAP_FAILED)
-        return std::make_shared<World>(file, static_cast<Table *>(table));
+        return std::make_shared<World>(file, static_cast<Table *>(table));    /* it lists itself */
     close(file);
     return nullptr;
 }
 
+World::World(int opened, Table *mapped) : file(opened), table(mapped) { worlds.push_back(this); }
+
 World::~World()
 {
+    worlds.erase(std::find(worlds.begin(), worlds.end(), this));
     munmap(table, sizeof(Table));
     close(file);
 }
@@ -44,7 +80,7 @@ std::shared_ptr<World> new_world()
 {
     static uint64_t last_key;
     int file = memfd_create("cuemu world", MFD_CLOEXEC);
-    if (file >= 0 && ftruncate(file, sizeof(Table))) {
+    if (file >= 0 && ftruncate(file, off_t(1) << 46)) {    /* inputs and messages lie behind the table (remote.cpp) */
         close(file);
         file = -1;
     }
@@ -101,6 +137,7 @@ bool sit_down(World &world, int rank, int n, int device)
     seat.device = device;
     seat.ranks = uint32_t(n);
     world.n = n;
+    world.remote = true;
     return true;
 }
 

@@ -107,6 +107,7 @@ static int rank_head(gb_ops *ops, const uint32_t *rows, uint32_t n)
     return in_step(ops, w->n_heads ? gb_cuda_head(ops, w->head_rows, w->n_heads) : gb_cuda_start(cuda));
 }
 
+/* A rank without tokens answers when its part of the round is over: then it has heard of what failed, as those that wait for tokens have. */
 static int rank_sample(gb_ops *ops, const gb_pick *picks, uint32_t n)
 {
     gb_cuda_world *w = ((gb_cuda *)ops)->world;
@@ -118,7 +119,7 @@ static int rank_sample(gb_ops *ops, const gb_pick *picks, uint32_t n)
                 w->picks[own] = picks[i];
                 w->picks[own++].logits_row = j;
             }
-    return own ? in_step(ops, gb_cuda_sample(ops, w->picks, own)) : GB_OK;
+    return in_step(ops, own ? gb_cuda_sample(ops, w->picks, own) : gb_cuda_wait((gb_cuda *)ops, ((gb_cuda *)ops)->compute));
 }
 
 /* --- looking in --- */

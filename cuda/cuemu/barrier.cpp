@@ -45,6 +45,8 @@ static void learn_from(const Waiting &w, unsigned rank)
 /* All came, or the time is over. */
 static bool is_over(const Waiting &w, int64_t due_ns)
 {
+    if (w.barrier.is_over())
+        return true;
     for (unsigned rank = 0; rank < w.barrier.ranks; rank++)
         if (!w.has_come(rank)) {
             if (now_ns() < due_ns)
@@ -77,6 +79,8 @@ static Started start(const RankBarrier &barrier, Stream *stream, int device, con
     if (!can_touch(w, device, where))
         return nothing;
     *barrier.epoch = w.epoch;
+    if (barrier.is_over())
+        return nothing;
     for (unsigned rank = 0; rank < barrier.ranks; rank++)
         tell(w, rank);
     int64_t due_ns = barrier.limit_ns && barrier.limit_ns < uint64_t(kNever - now_ns()) ? now_ns() + int64_t(barrier.limit_ns) : kNever;

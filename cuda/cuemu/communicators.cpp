@@ -185,18 +185,6 @@ static void forget(const std::shared_ptr<Comm> &comm)
 
 void leave(const std::shared_ptr<Comm> &comm) { forget(comm); }
 
-/* What this rank waits for is dropped. The others of this process are told when they ask, those of other processes never; what they wait for
-   stays where it is until they give up themselves. */
-void give_up(const std::shared_ptr<Comm> &comm)
-{
-    comm->aborted = true;
-    comm->pending.clear();
-    describe_work(*comm);
-    forget(comm);
-    fail_later(ncclRemoteError, *comm);
-    something_moved();
-}
-
 /* --- windows -------------------------------------------------------------------------------------------------------------------- */
 
 struct Window {
@@ -287,6 +275,28 @@ ncclResult_t close_window(ncclWindow_t handle, const void *where)
     }
     windows.erase(found);
     return ncclSuccess;
+}
+
+static void close_windows(const Comm &comm)
+{
+    for (auto next = windows.begin(); next != windows.end();) {
+        auto window = next++;
+        if (window->second->comm.get() == &comm)
+            close_window(reinterpret_cast<ncclWindow_t>(const_cast<void *>(window->first)), nullptr);
+    }
+}
+
+/* What this rank waits for is dropped, and its windows end. The others of this process are told when they ask, those of other processes
+   never; what they wait for stays where it is until they give up themselves. */
+void give_up(const std::shared_ptr<Comm> &comm)
+{
+    comm->aborted = true;
+    comm->pending.clear();
+    describe_work(*comm);
+    close_windows(*comm);
+    forget(comm);
+    fail_later(ncclRemoteError, *comm);
+    something_moved();
 }
 
 void *window_pointer(const void *handle, size_t offset, int peer, const void *where)

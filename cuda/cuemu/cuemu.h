@@ -114,6 +114,7 @@ struct RankBarrier {
     unsigned rank, ranks;
     uint64_t limit_ns;
     std::function<void(unsigned, uint32_t)> gave_up;
+    std::function<bool()> is_over;    /* nobody is waited for any more */
 };
 /* Where the peer's part of a window of NCCL lies (nccl_device.h). */
 void *window_pointer(const void *window, size_t offset, int peer, const void *where);

@@ -14,12 +14,12 @@ static const struct {
 } ways[] = {
     [GB_CUDA_AGRS] = {"agrs", true, false, gb_cuda_agrs_take, gb_cuda_agrs_send, gb_cuda_agrs_bring},
     [GB_CUDA_SENDRECV] = {"sendrecv", false, true, gb_cuda_sendrecv_take, gb_cuda_sendrecv_send, gb_cuda_sendrecv_bring},
+    [GB_CUDA_LSA] = {"lsa", true, true, gb_cuda_lsa_take, gb_cuda_lsa_send, gb_cuda_lsa_bring},
 };
 
-/* "auto" is the one way that runs everywhere and in graphs. */
 bool gb_cuda_way_of(const char *name, gb_cuda_way *way)
 {
-    *way = GB_CUDA_AGRS;
+    *way = GB_CUDA_AUTO;
     if (!name || strcmp(name, "auto") == 0) return true;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (strcmp(name, ways[i].name) == 0) {
@@ -29,7 +29,16 @@ bool gb_cuda_way_of(const char *name, gb_cuda_way *way)
     return false;
 }
 
-bool gb_cuda_way_lands(gb_cuda_way way) { return ways[way].lands; }
+uint32_t gb_cuda_way_ranks(gb_cuda_way way) { return way != GB_CUDA_AUTO && ways[way].lands ? GB_K_PEERS_MAX : GB_RANKS_MAX; }
+
+/* Both run in graphs. lsa sends each row to its experts only, but all ranks must reach each other's memory; NCCL tells every rank the same. */
+void gb_cuda_choose_way(gb_cuda *cuda)
+{
+    gb_cuda_world *w = cuda->world;
+    if (w->way != GB_CUDA_AUTO) return;
+    w->way = w->ranks <= GB_K_PEERS_MAX && gb_k_reachable(w->all) >= w->ranks ? GB_CUDA_LSA : GB_CUDA_AGRS;
+}
+
 const char *gb_cuda_way_name(gb_cuda_way way) { return ways[way].name; }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

@@ -17,12 +17,20 @@ int gb_cuda_take_rank(gb_cuda *cuda)
 
 /* --- ops that go on as they are --- */
 
-static int alive(gb_ops *ops) { return gb_cuda_alive((gb_cuda *)ops); }
+/* When a rank says that it is down, nothing of it is under way to others any more. */
+static int alive(gb_ops *ops)
+{
+    int status = gb_cuda_alive((gb_cuda *)ops);
+    if (status != GB_OK) gb_cuda_drain((gb_cuda *)ops);
+    return status;
+}
 
 /* A rank that fails in the middle of a round is out of step with the collectives of the others. */
 static int in_step(gb_ops *ops, int status)
 {
-    if (status != GB_OK) gb_cuda_give_up(ops, gb_k_message());
+    if (status == GB_OK) return GB_OK;
+    gb_cuda_give_up(ops, gb_k_message());
+    gb_cuda_drain((gb_cuda *)ops);
     return status;
 }
 

@@ -16,7 +16,7 @@ enum {
 };
 
 /* How tokens reach the experts of other ranks (exchange.c). */
-typedef enum gb_cuda_way { GB_CUDA_AGRS, GB_CUDA_SENDRECV, GB_CUDA_LSA } gb_cuda_way;
+typedef enum gb_cuda_way { GB_CUDA_AGRS, GB_CUDA_SENDRECV, GB_CUDA_LSA, GB_CUDA_AUTO } gb_cuda_way;
 
 /* All-gather and reduce-scatter: every rank sees all rows, and adds up what comes back. */
 typedef struct gb_cuda_agrs {
@@ -33,6 +33,22 @@ typedef struct gb_cuda_sendrecv {
     uint16_t *sent;                /* [share][K][hidden] in the order of slots */
     uint16_t *arrived;             /* [max_arrivals][hidden] in the order of arrival */
 } gb_cuda_sendrecv;
+
+/* A window: rows [ranks][stride][hidden] first, then where the rest begins, in bytes. */
+typedef struct gb_cuda_window {
+    size_t headers;                /* [ranks][gb_cuda_header_words] */
+    size_t back;                   /* [share][K][hidden] what comes back, in the order of slots */
+    size_t flags;                  /* [ranks] of the barrier */
+    size_t bytes;
+} gb_cuda_window;
+
+typedef struct gb_cuda_lsa {
+    gb_cuda_window window;
+    char *own;                     /* this rank's memory, of NCCL */
+    ncclWindow_t handle;
+    char **parts;                  /* [4][ranks] on the device: rows, headers, back, flags of every rank */
+    uint32_t *epoch;
+} gb_cuda_lsa;
 
 /* Rows that others sent, as land.cu tells them. */
 typedef struct gb_cuda_landing {
@@ -53,6 +69,8 @@ typedef struct gb_cuda_world {
     gb_cuda_landing landing;
     gb_cuda_agrs agrs;
     gb_cuda_sendrecv sendrecv;
+    gb_cuda_lsa lsa;
+    gb_k_fault *stuck;             /* pinned; a barrier that was waited at in vain, or GB_K_FAULT_BARRIER when nobody shall wait any more */
     float *parts;                  /* [tensor_ranks][rows][hidden] partial sums of the output projection */
     uint32_t n_heads, *heads;      /* [head_rows] which rows of the caller's are ours: row i of our logits is the caller's heads[i] */
     uint32_t *head_rows;           /* [head_rows] */
@@ -72,6 +90,7 @@ void gb_cuda_settle(gb_cuda *cuda);
 /* wait.c. A call of NCCL stands between enter and leave, with nothing else: leave waits until NCCL has taken it, and gives up when it has
    not. GB_EDOWN when the world is given up. */
 int gb_cuda_alive(gb_cuda *cuda);
+void gb_cuda_drain(gb_cuda *cuda);    /* given up: until what was queued is over, which nothing holds up any more */
 int gb_cuda_enter(gb_cuda *cuda);
 int gb_cuda_leave(gb_cuda *cuda, const ncclComm_t *comm, ncclResult_t result, const char *call);
 int gb_cuda_fail_down(gb_cuda *cuda, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -90,7 +109,8 @@ int gb_cuda_bring_rows(gb_cuda *cuda, gb_k_combine_args *combine);
 uint32_t gb_cuda_routes_per_rank(const gb_cuda *cuda);
 uint32_t gb_cuda_arrivals_per_row(const gb_cuda *cuda);
 bool gb_cuda_way_of(const char *name, gb_cuda_way *way);
-bool gb_cuda_way_lands(gb_cuda_way way);
+uint32_t gb_cuda_way_ranks(gb_cuda_way way);    /* how many it can be at most */
+void gb_cuda_choose_way(gb_cuda *cuda);         /* for auto; the communicator of all is there */
 const char *gb_cuda_way_name(gb_cuda_way way);
 /* A landing: the headers of all ranks are read, rows come into the order of slots, and what the experts made of them goes back, to
    returned in the order of arrival or into every source's back. */
@@ -99,13 +119,17 @@ int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride);
 int gb_cuda_regroup(gb_cuda *cuda, const uint16_t *arrived);
 int gb_cuda_bring_back(gb_cuda *cuda, uint16_t *returned, uint16_t *const *back, const uint32_t *headers);
 
-/* agrs.c, sendrecv.c: the ways */
+/* agrs.c, sendrecv.c, lsa.c: the ways */
 int gb_cuda_agrs_take(gb_cuda *cuda);
 int gb_cuda_agrs_send(gb_cuda *cuda);
 int gb_cuda_agrs_bring(gb_cuda *cuda, gb_k_combine_args *combine);
 int gb_cuda_sendrecv_take(gb_cuda *cuda);
 int gb_cuda_sendrecv_send(gb_cuda *cuda);
 int gb_cuda_sendrecv_bring(gb_cuda *cuda, gb_k_combine_args *combine);
+int gb_cuda_lsa_take(gb_cuda *cuda);
+int gb_cuda_lsa_send(gb_cuda *cuda);
+int gb_cuda_lsa_bring(gb_cuda *cuda, gb_k_combine_args *combine);
+void gb_cuda_lsa_give_back(gb_cuda *cuda);
 
 /* rank.c */
 int gb_cuda_take_rank(gb_cuda *cuda);

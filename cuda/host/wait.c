@@ -9,6 +9,22 @@
 
 enum { SPIN_US = 200, NAP_US = 50 };    /* a decode step ends within the first; longer waits leave the CPU to others */
 
+/* --- time --- */
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static void pause_after(uint64_t waited_us)
+{
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000};
+    if (waited_us < SPIN_US) sched_yield();
+    else nanosleep(&nap, NULL);
+}
+
 /* --- giving up --- */
 
 static void abort_comm(ncclComm_t *comm)
@@ -17,6 +33,8 @@ static void abort_comm(ncclComm_t *comm)
     *comm = NULL;
 }
 
+/* While there is a window, kernels that are queued may still write through it: its communicator goes when they are done. None of its
+   collectives is in a stream then, and barriers end when they see that nobody shall wait. */
 void gb_cuda_give_up(gb_ops *ops, const char *why)
 {
     gb_cuda_world *w = ((gb_cuda *)ops)->world;
@@ -24,7 +42,8 @@ void gb_cuda_give_up(gb_ops *ops, const char *why)
     if (!atomic_load(&w->down)) {
         snprintf(w->why, sizeof w->why, "%s", why);
         atomic_store(&w->down, true);
-        abort_comm(&w->all);
+        if (w->stuck) __atomic_store_n(&w->stuck->kind, (uint32_t)GB_K_FAULT_BARRIER, __ATOMIC_RELEASE);    /* a barrier sees it */
+        if (!w->lsa.handle) abort_comm(&w->all);
         abort_comm(&w->engine);
         abort_comm(&w->movers);
     }
@@ -49,6 +68,14 @@ int gb_cuda_fail_down(gb_cuda *cuda, const char *format, ...)
     return gb_cuda_alive(cuda);
 }
 
+void gb_cuda_drain(gb_cuda *cuda)
+{
+    uint64_t began = now_us(), waited = 0;
+    for (; cudaStreamQuery(cuda->compute) == cudaErrorNotReady && waited < (uint64_t)cuda->world->timeout_ms * 1000; waited = now_us() - began)
+        pause_after(waited);
+    cudaGetLastError();
+}
+
 /* --- calls of NCCL --- */
 
 int gb_cuda_enter(gb_cuda *cuda)
@@ -57,20 +84,6 @@ int gb_cuda_enter(gb_cuda *cuda)
     if (!atomic_load(&cuda->world->down)) return GB_OK;
     pthread_mutex_unlock(&cuda->world->calls);
     return gb_cuda_alive(cuda);
-}
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static void pause_after(uint64_t waited_us)
-{
-    const struct timespec nap = {.tv_nsec = NAP_US * 1000};
-    if (waited_us < SPIN_US) sched_yield();
-    else nanosleep(&nap, NULL);
 }
 
 /* What NCCL says about a communicator; a call that it has not taken yet is ncclInProgress. */
@@ -120,6 +133,14 @@ static int check_comms(gb_cuda *cuda)
     return GB_OK;
 }
 
+static int check_barriers(gb_cuda *cuda)
+{
+    const gb_k_fault *stuck = cuda->world->stuck;
+    if (!stuck || __atomic_load_n(&stuck->kind, __ATOMIC_ACQUIRE) == GB_K_FAULT_NONE) return GB_OK;
+    return gb_cuda_fail_down(cuda, "rank %u waited %u ms at a barrier for rank %u; see whether it is there", cuda->part.rank, cuda->world->timeout_ms,
+                             stuck->row);
+}
+
 /* The time begins anew with every wait: a round that is long, but moves, is not given up while its ops wait now and then. */
 static int poll(gb_cuda *cuda, cudaStream_t stream, cudaEvent_t event)
 {
@@ -132,7 +153,7 @@ static int poll(gb_cuda *cuda, cudaStream_t stream, cudaEvent_t event)
             return gb_cuda_fail_down(cuda, "the device of rank %u failed: %s", cuda->part.rank, cudaGetErrorString(state));
         }
         GB_TRY(check_comms(cuda));
-        if (state == cudaSuccess) return GB_OK;
+        if (state == cudaSuccess) return check_barriers(cuda);
         if (waited > (uint64_t)cuda->world->timeout_ms * 1000) return fail_time(cuda, "for work that ends only when all ranks take part");
         pause_after(waited);
     }

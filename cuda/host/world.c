@@ -40,9 +40,10 @@ int gb_cuda_check_seat(const gb_model_config *config, const gb_backend_options *
     if (!l->private_ranks)
         return gb_fail(err, GB_EINVAL, "ranks on devices of their own have experts in memory of their own: private_ranks must be set");
     if (!gb_cuda_way_of(options->exchange, &way))
-        return gb_fail(err, GB_EINVAL, "tokens cannot reach other ranks by \"%s\": choose agrs, sendrecv or auto", options->exchange);
-    if (gb_cuda_way_lands(way) && l->ranks > GB_K_PEERS_MAX)
-        return gb_fail(err, GB_EUNSUPPORTED, "tokens reach at most %d ranks by %s, not %u: choose agrs", GB_K_PEERS_MAX, gb_cuda_way_name(way), l->ranks);
+        return gb_fail(err, GB_EINVAL, "tokens cannot reach other ranks by \"%s\": choose agrs, sendrecv, lsa or auto", options->exchange);
+    if (l->ranks > gb_cuda_way_ranks(way))
+        return gb_fail(err, GB_EUNSUPPORTED, "tokens reach at most %u ranks by %s, not %u: choose agrs", gb_cuda_way_ranks(way), options->exchange,
+                       l->ranks);
     if (config->kv_heads % tensor_ranks)
         return gb_fail(err, GB_EUNSUPPORTED, "%u kv heads cannot be split over the %u ranks of an engine: choose a number of engines that leaves each "
                        "a divisor of %u ranks", config->kv_heads, tensor_ranks, config->kv_heads);
@@ -138,14 +139,17 @@ int gb_cuda_join_world(gb_cuda *cuda, const gb_backend_options *options, const g
     w->ranks = l->ranks;
     w->timeout_ms = options->timeout_ms ? options->timeout_ms : GB_BACKEND_TIMEOUT_MS;
     gb_cuda_way_of(options->exchange, &w->way);
-    char *kernels = cuda->base.info.kernels;
-    size_t used = strlen(kernels);
-    snprintf(kernels + used, sizeof cuda->base.info.kernels - used, ", %s", gb_cuda_way_name(w->way));
     pthread_mutex_init(&w->calls, NULL);
     cuda->world = w;
+    GB_TRY(gb_cuda_take_pinned(cuda, &w->stuck, 1, sizeof *w->stuck));
+    memset(w->stuck, 0, sizeof *w->stuck);
     GB_TRY(open_comm(cuda, &w->all, l->ranks, &seat->ids.world, part->rank, 0));
     if (part->tensor_ranks > 1) GB_TRY(open_comm(cuda, &w->engine, part->tensor_ranks, &seat->ids.engine, part->tensor_rank, 0));
     GB_TRY(open_comm(cuda, &w->movers, l->ranks, &seat->ids.movers, part->rank, GB_CUDA_MOVERS_CTAS));
+    gb_cuda_choose_way(cuda);
+    char *kernels = cuda->base.info.kernels;
+    size_t used = strlen(kernels);
+    snprintf(kernels + used, sizeof cuda->base.info.kernels - used, ", %s", gb_cuda_way_name(w->way));
     return shake_hands(cuda);
 }
 
@@ -159,9 +163,12 @@ void gb_cuda_settle(gb_cuda *cuda)
 void gb_cuda_leave_world(gb_cuda *cuda)
 {
     gb_cuda_world *w = cuda->world;
+    gb_cuda_lsa_give_back(cuda);
     close_comm(cuda, &w->movers);
     close_comm(cuda, &w->engine);
     close_comm(cuda, &w->all);
+    if (w->all) ncclCommAbort(w->all);    /* it had a window when the rest was given up */
+    if (w->lsa.own) ncclMemFree(w->lsa.own);
     pthread_mutex_destroy(&w->calls);
     free(w);
     cuda->world = NULL;

@@ -2,6 +2,9 @@
    (release: with it goes all that the stream did before) and waits until all words of its own window say n or more (acquire). Words only
    grow, and a rank is never more than one barrier ahead, so nothing is cleared and nothing is lost.
 
+   A barrier whose fault says already that one was waited for in vain is over at once, and so is one that is told so while it waits: the
+   fault may be pinned host memory, where whoever gives up says it. So a step with many barriers, one of which fails, ends.
+
    One block, a thread for each peer. It spins, so it must run beside the others' barriers: on a device of its own, or in a stream of its
    own where ranks share one. The emulator runs a kernel to its end before the next, so there the barrier is an operation of its streams. */
 #include "cuda/kernels/launch.cuh"
@@ -12,26 +15,34 @@
 static void start_barrier(const gb_k_barrier_args &a, cudaStream_t stream)
 {
     auto gave_up = [fault = a.fault](unsigned missing, uint32_t epoch) { gb_report(fault, GB_K_FAULT_BARRIER, missing, (int32_t)epoch); };
-    cuemu::enqueue_rank_barrier({a.flags, a.epoch, a.rank, a.ranks, a.limit_ns, gave_up}, stream);
+    auto is_over = [kind = a.fault ? &a.fault->kind : nullptr] { return kind && __atomic_load_n(kind, __ATOMIC_ACQUIRE) == GB_K_FAULT_BARRIER; };
+    cuemu::enqueue_rank_barrier({a.flags, a.epoch, a.rank, a.ranks, a.limit_ns, gave_up, is_over}, stream);
 }
 
 #else
 
 #include "cuda/kernels/sync.cuh"
 
+constexpr uint32_t kTurns = 256;    /* between looks at the fault, which may be far away */
+
+__device__ __forceinline__ bool is_over(const gb_k_fault *fault) { return fault && gb_acquire(&fault->kind) == GB_K_FAULT_BARRIER; }
+
 __global__ void __launch_bounds__(GB_K_PEERS_MAX) barrier_kernel(gb_k_barrier_args a)
 {
     const uint32_t peer = threadIdx.x, epoch = *a.epoch + 1;
+    const bool over = is_over(a.fault);
     __syncthreads();    /* everybody has read it */
     if (peer == 0) *a.epoch = epoch;
-    if (peer >= a.ranks) return;
+    if (peer >= a.ranks || over) return;
     gb_release(&a.flags[peer][a.rank], epoch);
     const uint64_t start = gb_nanoseconds();
-    while ((int32_t)(gb_acquire(&a.flags[a.rank][peer]) - epoch) < 0)
+    for (uint32_t turn = 1; (int32_t)(gb_acquire(&a.flags[a.rank][peer]) - epoch) < 0; turn++) {
+        if (turn % kTurns == 0 && is_over(a.fault)) return;
         if (a.limit_ns && gb_nanoseconds() - start >= a.limit_ns) {
             gb_report(a.fault, GB_K_FAULT_BARRIER, peer, (int32_t)epoch);
             return;
         }
+    }
 }
 
 static void start_barrier(const gb_k_barrier_args &a, cudaStream_t stream) { GB_LAUNCH(barrier_kernel, 1, GB_K_PEERS_MAX, 0, stream, a); }

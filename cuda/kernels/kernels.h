@@ -321,9 +321,20 @@ typedef struct gb_k_regroup_args {
 int gb_k_regroup(const gb_k_regroup_args *a, cudaStream_t stream);
 int gb_k_bring_back(const gb_k_regroup_args *a, cudaStream_t stream);
 
+/* peers.cu: where the memory of every rank's window of NCCL lies for this device; asked once, when the window is there */
+typedef struct gb_k_peers_args {
+    void **peers;                  /* [ranks] */
+    void *window;                  /* ncclWindow_t */
+    uint32_t ranks;
+} gb_k_peers_args;
+int gb_k_peers(const gb_k_peers_args *a, cudaStream_t stream);
+/* How many ranks of a communicator (ncclComm_t) reach each other's windows so: its own among them. */
+uint32_t gb_k_reachable(void *comm);
+
 /* barrier.cu: returns on the device when every rank's barrier has begun and what they wrote before is visible. flags[rank] is a
    window of [ranks] words, zero at first, that the others write; epoch counts. A rank that does not come within the limit (0 = none) is
-   a fault of row = that rank, and the barrier ends. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
+   a fault of row = that rank, and the barrier ends. Where the fault says so before, or begins to, nobody is waited for; it may be pinned
+   host memory. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
 typedef struct gb_k_barrier_args {
     uint32_t *const *flags;        /* [ranks] on the device */
     uint32_t *epoch;               /* [1] */

@@ -11,7 +11,7 @@
 gb_backend_open_fn gimbal_backend_open;
 
 static const char model[] = "tests/golden/plain";
-static const char *const ways[] = {"agrs", "sendrecv"};
+static const char *const ways[] = {"agrs", "sendrecv", "lsa"};
 
 enum { RANKS = 4, PROMPT = 12, STEPS = 4, TOKENS = PROMPT + STEPS };
 

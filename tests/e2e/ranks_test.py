@@ -17,7 +17,7 @@ GREEDY = ["--prompt", PROMPT, "--temperature", "0", "--max-tokens", "12", "--kv-
 DEVICES = {"CUEMU_DEVICES": "4"}
 SPREAD = ["--backend", "cuemu", "-dp", "2", "-ep", "4", "--distributed-executor-backend"]
 PROCESSES = [*SPREAD, "processes"]
-WAYS = ["agrs", "sendrecv"]
+WAYS = ["agrs", "sendrecv", "lsa"]
 
 
 def generate(*args, env=None):

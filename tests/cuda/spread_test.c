@@ -126,7 +126,7 @@ static void a_device_that_fails_takes_all_down_and_nobody_waits(void)
 {
     int32_t tokens[RANKS][TOKENS];
     harness h;
-    harness_options many = options_of("threads", "auto");
+    harness_options many = options_of("threads", "agrs");
     many.tap = false;
     harness_open(&h, &many);
     random_tokens(tokens, h.config.vocab);

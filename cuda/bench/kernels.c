@@ -424,7 +424,8 @@ static int time_sample(gb_bench *b, pick_case *c, bool warm, uint32_t sets)
     gb_k_choice choices[BATCH] = {{0}};
     for (uint32_t i = 0; warm && i < c->n; i++)
         choices[i] = (gb_k_choice){.rate = 1 / 0.7f, .top_p = UINT64_MAX / 10 * 9, .uniform = UINT64_MAX / c->n * i};
-    GB_CUDA(cudaMemcpy(gb_bench_at(&c->choices, 0), choices, c->n * sizeof *choices, cudaMemcpyHostToDevice));
+    GB_CUDA(cudaMemcpyAsync(gb_bench_at(&c->choices, 0), choices, c->n * sizeof *choices, cudaMemcpyHostToDevice, b->stream));
+    GB_CUDA(cudaStreamSynchronize(b->stream));
     snprintf(row.size, sizeof row.size, "%u x %u logits", c->n, c->vocab);
     return report(b, &row, sample, c, sets);
 }

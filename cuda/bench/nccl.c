@@ -94,6 +94,42 @@ static int open_club(gb_bench *b, club *c)
     return gb_bench_take(b, &c->out, 1, c->elements, sizeof(float));
 }
 
+/* --- a window --- */
+
+enum { WINDOW_WORDS = 256 };
+
+/* What lies in the window, read through the address that NCCL's device functions give. */
+static int check_window(gb_bench *b, const club *c, ncclWindow_t window, const uint32_t *own)
+{
+    gb_bench_array peers;
+    void *peer = NULL;
+    uint32_t written[WINDOW_WORDS], read[WINDOW_WORDS] = {0};
+    GB_TRY(gb_bench_take(b, &peers, 1, 1, sizeof peer));
+    const gb_k_peers_args a = {.peers = gb_bench_at(&peers, 0), .window = window, .ranks = 1};
+    for (uint32_t i = 0; i < WINDOW_WORDS; i++) written[i] = i * 2654435761u;
+    GB_CUDA(cudaMemcpyAsync((void *)own, written, sizeof written, cudaMemcpyHostToDevice, b->stream));
+    GB_TRY(gb_k_peers(&a, b->stream));
+    GB_CUDA(cudaMemcpyAsync(&peer, a.peers, sizeof peer, cudaMemcpyDeviceToHost, b->stream));
+    GB_CUDA(cudaStreamSynchronize(b->stream));
+    GB_CUDA(cudaMemcpy(read, peer, sizeof read, cudaMemcpyDeviceToHost));
+    if (gb_k_reachable(c->comm) != 1) gb_bench_wrong(b, "nccl: one rank reaches %u", gb_k_reachable(c->comm));
+    if (memcmp(read, written, sizeof read) != 0) gb_bench_wrong(b, "nccl: the window does not lie where NCCL says");
+    printf("a window lies where NCCL's device functions say\n");
+    return GB_OK;
+}
+
+static int run_window(gb_bench *b, const club *c)
+{
+    ncclWindow_t window = NULL;
+    void *own = NULL;
+    GB_BENCH_NCCL(ncclMemAlloc(&own, WINDOW_WORDS * sizeof(uint32_t)));
+    ncclResult_t result = ncclCommWindowRegister(c->comm, own, WINDOW_WORDS * sizeof(uint32_t), &window, NCCL_WIN_COLL_SYMMETRIC);
+    int status = result == ncclSuccess && window ? check_window(b, c, window, own) : gb_k_fail(GB_EDOWN, "NCCL makes no window (%d)", (int)result);
+    if (window) ncclCommWindowDeregister(c->comm, window);
+    ncclMemFree(own);
+    return status;
+}
+
 /* --- the backend as a world of one rank --- */
 
 enum { WORLD_PROMPT = 20, WORLD_STEPS = 8, WORLD_POSITIONS = WORLD_PROMPT + WORLD_STEPS };
@@ -139,6 +175,7 @@ int gb_bench_nccl_step(gb_bench *b)
     club c = {0};
     int status = open_club(b, &c);
     if (status == GB_OK) status = run_calls(b, &c);
+    if (status == GB_OK) status = run_window(b, &c);
     cudaStreamSynchronize(b->stream);
     if (c.comm) ncclCommDestroy(c.comm);
     return status == GB_OK ? run_worlds(b) : status;

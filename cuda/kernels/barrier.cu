@@ -12,11 +12,14 @@
 
 #ifdef GB_CUEMU
 
+/* Asked by the stream, not by a kernel. */
+CUEMU_CALL bool is_over(const gb_k_fault *fault) { return fault && __atomic_load_n(&fault->kind, __ATOMIC_ACQUIRE) == GB_K_FAULT_BARRIER; }
+
 static void start_barrier(const gb_k_barrier_args &a, cudaStream_t stream)
 {
     auto gave_up = [fault = a.fault](unsigned missing, uint32_t epoch) { gb_report(fault, GB_K_FAULT_BARRIER, missing, (int32_t)epoch); };
-    auto is_over = [kind = a.fault ? &a.fault->kind : nullptr] { return kind && __atomic_load_n(kind, __ATOMIC_ACQUIRE) == GB_K_FAULT_BARRIER; };
-    cuemu::enqueue_rank_barrier({a.flags, a.epoch, a.rank, a.ranks, a.limit_ns, gave_up, is_over}, stream);
+    auto over = [fault = a.fault] { return is_over(fault); };
+    cuemu::enqueue_rank_barrier({a.flags, a.epoch, a.rank, a.ranks, a.limit_ns, gave_up, over}, stream);
 }
 
 #else

@@ -159,7 +159,7 @@ __device__ __forceinline__ void store_turned(uint16_t *out, uint16_t *s_turn, co
     gb_stmatrix_x4_trans(s_turn + (lane / 16 * 8 + lane % 8) * kTurnRow + lane / 8 % 2 * 8, pairs);
     __syncwarp();
     if (row < rows && output < outputs)
-        gb_store16(out + row * stride + output, *reinterpret_cast<const uint4 *>(s_turn + row * kTurnRow + output));
+        gb_store16(out + row * stride + output, gb_load16(s_turn + row * kTurnRow + output));
 }
 
 /* The warp's 16 outputs, of which `outputs` exist, for all rows of the tile: sums, or silu(sums) * up. */

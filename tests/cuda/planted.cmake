@@ -94,8 +94,8 @@ gb_cuda_planted_bug(sample_reads_a_histogram_that_is_not_whole track sample_test
   "__syncthreads();    /* the histogram" "/* the histogram" "RACE in shared memory")
 
 # Masks, and plain wrong numbers.
-gb_cuda_planted_bug(sample_loses_the_carry plain sample_test sample sample.cu
-  "(uint32_t)(x >> 32) + carry" "(uint32_t)(x >> 32) + 0 * carry" "FAIL")
+gb_cuda_planted_bug(sample_adds_low_words_only plain sample_test sample sample.cu
+  "(uint32_t)(x >> 32) + carry" "carry" "FAIL")
 gb_cuda_planted_bug(experts_wgmma_describe_no_swizzle plain experts_test experts_wgmma wgmma.cuh
   " | (uint64_t)1 << 62" "" "FAIL")
 gb_cuda_planted_bug(experts_wgmma_take_gate_for_up plain experts_test experts_wgmma experts_wgmma.cu

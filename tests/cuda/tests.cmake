@@ -43,8 +43,11 @@ foreach(mode IN LISTS modes)
   gb_cuemu_kernels(zoo_${mode} ${mode} ${test_kernel_sources})
 endforeach()
 
-# Twins: cuda/<file>_test.c in every mode, and in the plain mode in every thread order; those without kernels in the modes that see them.
+# Twins: cuda/<file>_test.c in every mode, and in the plain mode in every thread order: kernels in all of them, the whole backend in the
+# most mixed one, and what has no kernels in the modes that see it.
 set(without_kernels gang_test layout_test wire_test)
+set(whole_backend agree_test counts_test failure_test spread_test tokens_test)
+set(several_ranks world_test)
 file(GLOB sources CONFIGURE_DEPENDS cuda/*_test.c)
 foreach(source IN LISTS sources)
   get_filename_component(file ${source} NAME_WE)
@@ -55,6 +58,10 @@ foreach(source IN LISTS sources)
     set(orders descending random warp_random)
     if(file IN_LIST without_kernels)
       set(file_modes asan)
+      set(orders "")
+    elseif(file IN_LIST whole_backend)
+      set(orders random)
+    elseif(file IN_LIST several_ranks)
       set(orders "")
     endif()
     foreach(order IN LISTS orders)
@@ -131,4 +138,9 @@ endif()
 
 if(GB_CUDA_CHECKS)
   include(cuda/gates.cmake)
+
+  # What `./dev test` has not run.
+  get_property(gates DIRECTORY PROPERTY TESTS)
+  list(FILTER gates INCLUDE REGEX "^cuda/.*(\\.(descending|random|warp_random|others_first|asan|track|ucontext)$|planted\\.|gate\\.|device)")
+  set_property(TEST ${gates} APPEND PROPERTY LABELS gate)
 endif()

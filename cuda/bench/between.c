@@ -62,6 +62,7 @@ static gb_k_regroup_args regroup_args(const between_case *c)
         .grouped = gb_bench_at(&c->grouped, 0), .arrived = gb_bench_at(&c->rows, 0), .out = gb_bench_at(&c->out, 0), .back = gb_bench_at(&c->back_of, 0),
         .begin = gb_bench_at(&c->begin, 0), .from = gb_bench_at(&c->from, 0), .offsets = gb_bench_at(&c->offsets, 0), .start = gb_bench_at(&c->start, 0),
         .headers = gb_bench_at(&c->headers, 0), .sources = RANKS, .slots = c->per_rank, .hidden = c->shape.hidden, .capacity = RANKS * c->stride,
+        .fault = gb_bench_at(&c->routes.fault, 0), .back_rows = c->n * c->shape.K,
     };
 }
 

@@ -110,7 +110,7 @@ static int compute(const ranks *r, uint32_t rank)
     const gb_k_regroup_args g = {
         .grouped = gb_bench_at(&r->grouped, rank), .arrived = gb_bench_at(&r->rows, rank), .out = gb_bench_at(&r->out, rank),
         .back = gb_bench_at(&r->back_of, 0), .begin = l.begin, .from = l.from, .offsets = l.offsets, .start = l.start, .headers = l.headers,
-        .sources = RANKS, .slots = r->per_rank, .hidden = r->hidden, .capacity = capacity,
+        .sources = RANKS, .slots = r->per_rank, .hidden = r->hidden, .capacity = capacity, .fault = l.fault, .back_rows = r->T * r->K,
     };
     gb_k_experts_args e = {
         .out = gb_bench_at(&r->gated, rank), .in = g.grouped, .offsets = l.offsets, .fault = l.fault, .max_rows = capacity,

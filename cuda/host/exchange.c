@@ -93,6 +93,7 @@ static gb_k_regroup_args regroup_of(const gb_cuda *cuda)
     return (gb_k_regroup_args){
         .begin = l->begin, .from = l->from, .offsets = cuda->world->offsets, .start = l->start, .sources = cuda->world->ranks,
         .slots = cuda->part.slots, .hidden = cuda->config.hidden, .capacity = cuda->share * gb_cuda_arrivals_per_row(cuda),
+        .fault = cuda->fault, .back_rows = cuda->max_share * cuda->config.experts_per_token,
     };
 }
 
@@ -101,8 +102,8 @@ int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride)
     const gb_cuda_landing *l = &cuda->world->landing;
     gb_k_land_args a = {
         .begin = l->begin, .from = l->from, .offsets = cuda->world->offsets, .start = l->start, .received = cuda->received + cuda->part.rank,
-        .headers = headers, .version = cuda->live.version, .fault = cuda->fault, .sources = cuda->world->ranks, .slots = cuda->part.slots,
-        .stride = stride, .capacity = cuda->share * gb_cuda_arrivals_per_row(cuda),
+        .headers = headers, .version = cuda->live.version, .abandoned = cuda->world->lsa.abandoned, .fault = cuda->fault, .sources = cuda->world->ranks,
+        .slots = cuda->part.slots, .stride = stride, .capacity = cuda->share * gb_cuda_arrivals_per_row(cuda),
     };
     return gb_k_land(&a, cuda->compute);
 }

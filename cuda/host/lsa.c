@@ -1,7 +1,10 @@
 /* lsa (load-store access): each rank has a window that the others reach by plain loads and stores. Rows are pushed where they belong, headers
    beside them; a barrier, and everybody takes what lies in its own window; what the experts made of it is pushed back, and after another
    barrier the source adds it up. No number is seen by the host and all shapes are fixed, so a graph can hold it. Between two pushes of a
-   window stand both barriers: whoever pushes knows that all have taken. */
+   window stand both barriers: whoever pushes knows that all have taken.
+
+   A rank whose barrier is given up pushes nothing more and takes nothing more, and comes to no barrier again: what the others take lies
+   still until they give up too. The rest of the step runs on nothing and is thrown away. */
 #include "cuda/host/rank.h"
 
 #include <string.h>
@@ -73,7 +76,9 @@ int gb_cuda_lsa_take(gb_cuda *cuda)
         return gb_k_fail(GB_EUNSUPPORTED, "rank %u reaches the memory of %u ranks only, not of %u: choose --all2all-backend agrs", cuda->part.rank, reachable,
                          cuda->world->ranks);
     GB_TRY(gb_cuda_take(cuda, &l->epoch, 1, sizeof *l->epoch));
+    GB_TRY(gb_cuda_take(cuda, &l->abandoned, 1, sizeof *l->abandoned));
     GB_CUDA(cudaMemset(l->epoch, 0, sizeof *l->epoch));
+    GB_CUDA(cudaMemset(l->abandoned, 0, sizeof *l->abandoned));
     GB_TRY(take_window(cuda));
     return find_peers(cuda);
 }
@@ -94,7 +99,8 @@ static int meet(gb_cuda *cuda)
 {
     const gb_cuda_world *w = cuda->world;
     gb_k_barrier_args a = {.flags = (uint32_t *const *)(w->lsa.parts + 3 * w->ranks), .epoch = w->lsa.epoch, .fault = w->stuck,
-                           .limit_ns = (uint64_t)w->timeout_ms * 1000000, .rank = cuda->part.rank, .ranks = w->ranks};
+                           .limit_ns = (uint64_t)w->timeout_ms * 1000000, .rank = cuda->part.rank, .ranks = w->ranks,
+                           .abandoned = w->lsa.abandoned};
     return gb_k_barrier(&a, cuda->compute);
 }
 
@@ -107,8 +113,8 @@ int gb_cuda_lsa_send(gb_cuda *cuda)
     gb_k_push_args a = {
         .rows = (uint16_t *const *)l->parts, .headers = (uint32_t *const *)(l->parts + w->ranks), .grouped_of_route = cuda->grouped_of_route,
         .h = cuda->h, .slot_of_route = cuda->slot_of_route, .place_in_slot = cuda->place_in_slot, .offsets = cuda->offsets,
-        .version = cuda->live.version, .fault = cuda->fault, .n = cuda->share, .K = cuda->config.experts_per_token, .hidden = cuda->config.hidden,
-        .source = cuda->part.rank, .ranks = w->ranks, .slots = cuda->base.info.slots, .stride = (uint32_t)stride(cuda),
+        .version = cuda->live.version, .abandoned = l->abandoned, .fault = cuda->fault, .n = cuda->share, .K = cuda->config.experts_per_token,
+        .hidden = cuda->config.hidden, .source = cuda->part.rank, .ranks = w->ranks, .slots = cuda->base.info.slots, .stride = (uint32_t)stride(cuda),
     };
     GB_TRY(gb_k_push(&a, cuda->compute));
     GB_TRY(meet(cuda));
@@ -123,5 +129,6 @@ int gb_cuda_lsa_bring(gb_cuda *cuda, gb_k_combine_args *combine)
     GB_TRY(gb_cuda_bring_back(cuda, NULL, (uint16_t *const *)(l->parts + 2 * w->ranks), own_headers(l)));
     GB_TRY(meet(cuda));
     combine->out = (const uint16_t *)(l->own + l->window.back);
+    combine->abandoned = l->abandoned;
     return GB_OK;
 }

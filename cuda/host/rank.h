@@ -47,7 +47,7 @@ typedef struct gb_cuda_lsa {
     char *own;                     /* this rank's memory, of NCCL */
     ncclWindow_t handle;
     char **parts;                  /* [4][ranks] on the device: rows, headers, back, flags of every rank */
-    uint32_t *epoch;
+    uint32_t *epoch, *abandoned;   /* of the barrier, a word each */
 } gb_cuda_lsa;
 
 /* Rows that others sent, as land.cu tells them. */
@@ -115,7 +115,7 @@ const char *gb_cuda_way_name(gb_cuda_way way);
 /* A landing: the headers of all ranks are read, rows come into the order of slots, and what the experts made of them goes back, to
    returned in the order of arrival or into every source's back. */
 uint32_t gb_cuda_header_words(const gb_cuda *cuda);
-int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride);
+int gb_cuda_land(gb_cuda *cuda, const uint32_t *headers, uint32_t stride);    /* nothing behind lsa's abandoned barrier */
 int gb_cuda_regroup(gb_cuda *cuda, const uint16_t *arrived);
 int gb_cuda_bring_back(gb_cuda *cuda, uint16_t *returned, uint16_t *const *back, const uint32_t *headers);
 

@@ -9,6 +9,7 @@ constexpr uint32_t kUnderWay = 8;
 __global__ void __launch_bounds__(kThreads, 3) combine_kernel(gb_k_combine_args a)
 {
     const uint32_t first = blockIdx.x * a.K;
+    const bool nothing = gb_is_set(a.abandoned);
     float *x = a.x + (size_t)blockIdx.x * a.hidden;
     for (uint32_t i = threadIdx.x * 8; i < a.hidden; i += blockDim.x * 8) {
         float low[4], high[4], out[8];
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(kThreads, 3) combine_kernel(gb_k_combine_args 
             for (uint32_t j = 0; j < kUnderWay; j++) {
                 const uint32_t route = first + k0 + j;
                 const int32_t row = k0 + j >= a.K ? -1 : a.grouped_of_route ? a.grouped_of_route[route] : (int32_t)route;
-                there[j] = row >= 0;
+                there[j] = row >= 0 && !nothing;
                 weight[j] = there[j] && a.weights ? a.weights[route] : 1.0f;
                 if (there[j]) part[j] = gb_load16(a.out + (size_t)row * a.hidden + i);
             }

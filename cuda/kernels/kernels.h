@@ -231,6 +231,7 @@ typedef struct gb_k_combine_args {
     const uint16_t *out;           /* [n * K][hidden] */
     const int32_t *grouped_of_route;    /* [n][K] -1 = nothing; NULL: route i is row i */
     const float *weights;          /* [n][K]; NULL = 1 */
+    const uint32_t *abandoned;     /* [1] barrier's, or NULL: out may still be written then, and nothing is added */
     uint32_t n, K, hidden;
 } gb_k_combine_args;
 int gb_k_combine(const gb_k_combine_args *a, cudaStream_t stream);
@@ -276,7 +277,7 @@ int gb_k_headers(const gb_k_headers_args *a, cudaStream_t stream);
 
 /* push.cu: permute into the memory of others: the row of each route goes to rows[rank of its slot][source][its number among the source's
    rows for that rank], and grouped_of_route says where it will come back; the headers go along. A source's part of a window is stride rows;
-   a row beyond is a fault (row, its number) and stays here. */
+   a row beyond is a fault (row, its number) and stays here. Behind a barrier that was abandoned nothing goes anywhere. */
 typedef struct gb_k_push_args {
     uint16_t *const *rows;         /* [ranks] on the device: each rank's [sources][stride][hidden] */
     uint32_t *const *headers;      /* [ranks] on the device: each rank's [sources][slots / ranks + GB_K_HEADER_WORDS] */
@@ -285,6 +286,7 @@ typedef struct gb_k_push_args {
     const int32_t *slot_of_route;
     const uint32_t *place_in_slot, *offsets;
     const uint32_t *version;       /* [1] */
+    const uint32_t *abandoned;     /* [1] barrier's, or NULL */
     gb_k_fault *fault;
     uint32_t n, K, hidden, source, ranks, slots, stride;
 } gb_k_push_args;
@@ -293,7 +295,8 @@ int gb_k_push(const gb_k_push_args *a, cudaStream_t stream);
 /* land.cu: what the headers of all sources say together: where the rows of each (slot, source) begin in the grouped order (slot, source, row)
    and from where on they lie in the order of arrival (source, slot, row), offsets of slots, start[source] in the order of arrival
    (multiples of stride, or one behind the other when stride is 0), tokens received. A version that is not ours (fault: source, its version), more
-   rows of a source than stride (source, rows), more in all than capacity (sources, rows) are faults, and nothing is taken then. */
+   rows of a source than stride (source, rows), more in all than capacity (sources, rows) are faults, and nothing is taken then; nor behind
+   a barrier that was abandoned, where headers may be anything. */
 typedef struct gb_k_land_args {
     uint32_t *begin, *from;        /* [slots][sources] */
     uint32_t *offsets;             /* [slots + 1] */
@@ -301,13 +304,15 @@ typedef struct gb_k_land_args {
     uint32_t *received;            /* [1] added to */
     const uint32_t *headers;       /* [sources][slots + GB_K_HEADER_WORDS] */
     const uint32_t *version;       /* [1] */
+    const uint32_t *abandoned;     /* [1] barrier's, or NULL */
     gb_k_fault *fault;
     uint32_t sources, slots, stride, capacity;
 } gb_k_land_args;
 int gb_k_land(const gb_k_land_args *a, cudaStream_t stream);
 
 /* regroup.cu: grouped[i] = the row of the order of arrival that comes i-th in the grouped order; and back: row i of out goes to
-   back[its source][header begin + its number among the source's rows], or, where back is NULL, to returned in the order of arrival. */
+   back[its source][header begin + its number among the source's rows], or, where back is NULL, to returned in the order of arrival. A
+   source's back is back_rows rows; what would go beyond is a fault (source, row) and goes nowhere. */
 typedef struct gb_k_regroup_args {
     uint16_t *grouped;             /* [capacity][hidden]; of regroup */
     const uint16_t *arrived;       /* of regroup */
@@ -316,7 +321,9 @@ typedef struct gb_k_regroup_args {
     uint16_t *returned;
     const uint32_t *begin, *from, *offsets, *start;    /* land's */
     const uint32_t *headers;       /* of bring_back with back */
+    gb_k_fault *fault;             /* of bring_back with back */
     uint32_t sources, slots, hidden, capacity;         /* capacity: chooses the grid; land took no more */
+    uint32_t back_rows;            /* of bring_back with back */
 } gb_k_regroup_args;
 int gb_k_regroup(const gb_k_regroup_args *a, cudaStream_t stream);
 int gb_k_bring_back(const gb_k_regroup_args *a, cudaStream_t stream);
@@ -334,13 +341,15 @@ uint32_t gb_k_reachable(void *comm);
 /* barrier.cu: returns on the device when every rank's barrier has begun and what they wrote before is visible. flags[rank] is a
    window of [ranks] words, zero at first, that the others write; epoch counts. A rank that does not come within the limit (0 = none) is
    a fault of row = that rank, and the barrier ends. Where the fault says so before, or begins to, nobody is waited for; it may be pinned
-   host memory. The only kernel that waits for others; the emulator has its own (cuda/cuemu). */
+   host memory. Then what others have written is not known, and abandoned is 1 from then on: what is queued behind looks there. The only
+   kernel that waits for others; the emulator has its own (cuda/cuemu). */
 typedef struct gb_k_barrier_args {
     uint32_t *const *flags;        /* [ranks] on the device */
     uint32_t *epoch;               /* [1] */
     gb_k_fault *fault;
     uint64_t limit_ns;
     uint32_t rank, ranks;
+    uint32_t *abandoned;           /* [1] zero at first; or NULL */
 } gb_k_barrier_args;
 int gb_k_barrier(const gb_k_barrier_args *a, cudaStream_t stream);
 

@@ -1,7 +1,8 @@
 /* What the headers of all sources say together. Rows arrive source after source, each source's slot after slot; experts want them slot
    after slot, so each (slot, source) has a beginning in both orders. One block: the tables are small, and everything else waits for it.
 
-   All or nothing: with one header of another version, or more rows than there is room for, every count is taken as zero. */
+   All or nothing: with one header of another version, more rows than there is room for, or a barrier before that was abandoned, every count
+   is taken as zero. */
 #include "cuda/kernels/launch.cuh"
 #include "cuda/kernels/groups.cuh"
 #include "cuda/kernels/number.cuh"
@@ -15,13 +16,15 @@ __device__ __forceinline__ const uint32_t *header_of(const gb_k_land_args &a, ui
 
 __device__ __forceinline__ int32_t shown(unsigned long long rows) { return rows > 0x7fffffff ? 0x7fffffff : (int32_t)rows; }
 
-/* Rows of each source, a warp a source; 64 bits, for counts of another version can be anything. */
+/* Rows of each source, a warp a source; 64 bits, for counts of another version can be anything. Behind an abandoned
+   barrier nothing is looked at: others may write there now. */
 __device__ __forceinline__ void count_rows(const gb_k_land_args &a, unsigned long long *s_rows)
 {
+    const uint32_t slots = gb_is_set(a.abandoned) ? 0 : a.slots;
     for (uint32_t source = threadIdx.x / 32; source < a.sources; source += kWarps) {
         const uint32_t *header = header_of(a, source);
         unsigned long long rows = 0;
-        for (uint32_t slot = threadIdx.x % 32; slot < a.slots; slot += 32) rows += header[slot];
+        for (uint32_t slot = threadIdx.x % 32; slot < slots; slot += 32) rows += header[slot];
 #pragma unroll
         for (int step = 16; step; step /= 2) rows += __shfl_xor_sync(0xffffffffu, rows, step);
         if (threadIdx.x % 32 == 0) s_rows[source] = rows;
@@ -85,7 +88,7 @@ __global__ void __launch_bounds__(kGroupThreads) land_kernel(gb_k_land_args a)
     GB_SHARED(uint32_t, s_start, [GB_K_PEERS_MAX]);
     count_rows(a, s_rows);
     __syncthreads();
-    bool taken = !__syncthreads_or(refused(a, s_rows));
+    bool taken = !__syncthreads_or(gb_is_set(a.abandoned) || refused(a, s_rows));
     unsigned long long before = 0, rows = 0;    /* the sources before this thread's, and all */
     for (uint32_t source = 0; source < a.sources; source++) {
         if (source < threadIdx.x) before += s_rows[source];

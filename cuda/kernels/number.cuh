@@ -77,6 +77,9 @@ __device__ __forceinline__ float gb_exp(float x)
     return __fmul_rn(p, __uint_as_float((uint32_t)(exponent > 0 ? exponent : 0) << 23));
 }
 
+/* A word that says yes or no, if there is one. */
+__device__ __forceinline__ bool gb_is_set(const uint32_t *word) { return word && *word; }
+
 /* The first to come keeps its words. */
 __device__ __forceinline__ void gb_report(gb_k_fault *fault, gb_k_fault_kind kind, uint32_t row, int32_t value)
 {

@@ -1,6 +1,7 @@
 /* permute into the memory of others: the row of each route to the window of the rank that computes it, behind the source's other rows for
    that rank, and to every rank the header that says how many came. A warp a route; the words of the headers are shared out among all
-   threads. What is written here can be read there behind a barrier (barrier.cu). */
+   threads. What is written here can be read there behind a barrier (barrier.cu); once one was abandoned, others may still be at work on
+   what came before, and nothing is written any more. */
 #include "cuda/kernels/launch.cuh"
 #include "cuda/kernels/groups.cuh"
 #include "cuda/kernels/number.cuh"
@@ -18,9 +19,10 @@ __device__ __forceinline__ void push_headers(const gb_k_push_args &a, uint32_t p
 __global__ void __launch_bounds__(kRowThreads) push_kernel(gb_k_push_args a)
 {
     const uint32_t per_rank = a.slots / a.ranks, route = blockIdx.x * kRowWarps + threadIdx.x / 32;
-    push_headers(a, per_rank);
+    const bool sends = !gb_is_set(a.abandoned);
+    if (sends) push_headers(a, per_rank);
     if (route >= a.n * a.K) return;    /* whole warps */
-    const int32_t slot = a.slot_of_route[route];
+    const int32_t slot = sends ? a.slot_of_route[route] : -1;
     uint32_t to = 0, rank = 0, number = 0;    /* number: among our rows for that rank */
     bool goes = slot >= 0;
     if (goes) {

@@ -2,6 +2,7 @@
    whoever sent them. A warp a row; how many there are, only the device knows, so a fixed grid walks over them. A warp finds its row's
    (slot, source) by looking at 32 beginnings at once. */
 #include "cuda/kernels/launch.cuh"
+#include "cuda/kernels/number.cuh"
 #include "cuda/kernels/rows.cuh"
 
 typedef struct origin {
@@ -41,6 +42,10 @@ __global__ void __launch_bounds__(kRowThreads) bring_back_kernel(gb_k_regroup_ar
         if (a.back) {
             to = a.back[o.source];
             at = a.headers[(size_t)o.source * (a.slots + GB_K_HEADER_WORDS) + a.slots + GB_K_HEADER_BEGIN] + o.arrival - a.start[o.source];
+            if (at >= a.back_rows) {    /* the whole warp */
+                gb_report(a.fault, GB_K_FAULT_ROOM, o.source, (int32_t)at);
+                continue;
+            }
         }
         gb_copy_row(to + at * a.hidden, a.out + (size_t)row * a.hidden, a.hidden);
     }

@@ -10,7 +10,7 @@ typedef struct party {
     cudaStream_t streams[RANKS];
     uint32_t *flags[RANKS];
     uint32_t *const *all_flags;
-    uint32_t *epochs[RANKS];
+    uint32_t *epochs[RANKS], *abandoned[RANKS];
     uint8_t *windows[RANKS], *seen[RANKS];    /* [RANKS][BYTES] */
     gb_k_fault *fault;
 } party;
@@ -22,6 +22,7 @@ static void open_party(party *p)
         CHECK_EQ(cudaStreamCreateWithFlags(&p->streams[rank], cudaStreamNonBlocking), cudaSuccess);
         p->flags[rank] = DEVICE_COPY(zeros);
         p->epochs[rank] = device_copy(zeros, 1, sizeof *zeros);
+        p->abandoned[rank] = device_copy(zeros, 1, sizeof *zeros);
         p->windows[rank] = device_new(RANKS, BYTES);
         p->seen[rank] = device_new(RANKS, BYTES);
     }
@@ -37,7 +38,7 @@ static void close_party(party *p)
 
 static gb_k_barrier_args barrier_of(const party *p, uint32_t rank)
 {
-    return (gb_k_barrier_args){p->all_flags, p->epochs[rank], p->fault, 0, rank, RANKS};
+    return (gb_k_barrier_args){p->all_flags, p->epochs[rank], p->fault, 0, rank, RANKS, p->abandoned[rank]};
 }
 
 static void meet(const party *p, int rank)
@@ -115,6 +116,13 @@ static void graphs_replay_it(void)
     close_party(&p);
 }
 
+static uint32_t abandoned_by(const party *p, int rank)
+{
+    uint32_t word;
+    device_read(&word, p->abandoned[rank], 1, sizeof word);
+    return word;
+}
+
 static void a_rank_that_does_not_come_in_time_is_a_fault(void)
 {
     party p;
@@ -129,8 +137,24 @@ static void a_rank_that_does_not_come_in_time_is_a_fault(void)
     CHECK_EQ(fault.kind, GB_K_FAULT_BARRIER);
     CHECK_EQ(fault.row, RANKS - 1);
     CHECK_EQ(fault.value, 1);
+    for (int rank = 0; rank < RANKS; rank++) CHECK_EQ(abandoned_by(&p, rank), rank < RANKS - 1);
     meet(&p, RANKS - 1);    /* it comes late, and finds that the others were here */
     CHECK_EQ(cudaStreamSynchronize(p.streams[RANKS - 1]), cudaSuccess);
+    close_party(&p);
+}
+
+static void a_barrier_whose_fault_says_so_is_abandoned_at_once_and_tells_nobody(void)
+{
+    const gb_k_fault over = {.kind = GB_K_FAULT_BARRIER};
+    uint32_t flags[RANKS];
+    party p;
+    open_party(&p);
+    cudaMemcpy(p.fault, &over, sizeof over, cudaMemcpyHostToDevice);
+    meet(&p, 0);
+    CHECK_EQ(cudaStreamSynchronize(p.streams[0]), cudaSuccess);
+    CHECK_EQ(abandoned_by(&p, 0), 1);
+    device_read(flags, p.flags[1], RANKS, sizeof *flags);
+    CHECK_EQ(flags[0], 0);
     close_party(&p);
 }
 
@@ -166,4 +190,5 @@ static void ranks_that_cannot_be_are_refused(void)
 }
 
 TESTS(TEST(what_any_rank_wrote_before_is_seen_by_all_after), TEST(rounds_may_be_queued_ahead), TEST(graphs_replay_it),
-      TEST(a_rank_that_does_not_come_in_time_is_a_fault), TEST(epochs_wrap_around), TEST(ranks_that_cannot_be_are_refused))
+      TEST(a_rank_that_does_not_come_in_time_is_a_fault),
+      TEST(a_barrier_whose_fault_says_so_is_abandoned_at_once_and_tells_nobody), TEST(epochs_wrap_around), TEST(ranks_that_cannot_be_are_refused))

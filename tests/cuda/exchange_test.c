@@ -106,6 +106,8 @@ static void headers_tell_each_rank_counts_beginnings_and_version(void)
     device_free_all();
 }
 
+static uint32_t abandoned;    /* what the barrier before says */
+
 enum { SOURCES_MAX = 6, SLOTS_MAX = 70, CELLS_MAX = SOURCES_MAX * SLOTS_MAX };
 
 /* Headers of all sources at one rank, what they mean, and land's tables. */
@@ -165,7 +167,7 @@ static void land(meeting *m, uint32_t stride, uint32_t capacity)
         cudaMemcpy(headers + source * words, m->headers[source], words * 4, cudaMemcpyHostToDevice);
     m->args = (gb_k_land_args){.begin = device_new(cells, 4), .from = device_new(cells, 4), .offsets = device_new(m->slots + 1, 4),
                                .start = device_new(m->sources + 1, 4), .received = device_copy(&(uint32_t){5}, 1, 4), .headers = headers,
-                               .version = version_new(), .fault = fault_new(), .sources = m->sources, .slots = m->slots, .stride = stride,
+                               .version = version_new(), .abandoned = device_copy(&abandoned, 1, 4), .fault = fault_new(), .sources = m->sources, .slots = m->slots, .stride = stride,
                                .capacity = capacity};
     CHECK_EQ(gb_k_land(&m->args, 0), GB_OK);
 }
@@ -221,6 +223,19 @@ static void land_takes_nothing_when_one_header_may_not_be_taken(void)
     check_refusal(&m, 0, 1000, GB_K_FAULT_VERSION, 2, VERSION + 1);
     m.headers[2][8 + GB_K_HEADER_VERSION] = VERSION;
     check_refusal(&m, 0, 1000, GB_K_FAULT_ROOM, 4, INT32_MAX);    /* and does not wrap around */
+}
+
+/* Where a barrier was abandoned, headers may be anything: nobody's fault. */
+static void land_takes_nothing_behind_an_abandoned_barrier(void)
+{
+    meeting m;
+    make_meeting(&m, 4, 8, 9, 12);
+    abandoned = 1;
+    check_refusal(&m, 500, m.rows, GB_K_FAULT_NONE, 0, 0);
+    m.headers[2][0] = UINT32_MAX;
+    m.headers[3][8 + GB_K_HEADER_VERSION] = VERSION + 1;
+    check_refusal(&m, 500, m.rows, GB_K_FAULT_NONE, 0, 0);
+    abandoned = 0;
 }
 
 /* --- regroup and back --- */
@@ -309,6 +324,8 @@ static void outputs_are_written_where_the_source_wants_them_and_nowhere_else(voi
     gb_k_regroup_args a = regroup(&m, 40);
     for (uint32_t source = 0; source < 4; source++) back[source] = device_new(BACK_ROWS * HIDDEN, 2);
     a.back = device_copy(back, 4, sizeof *back);
+    a.fault = m.args.fault;
+    a.back_rows = BACK_ROWS;
     CHECK_EQ(gb_k_bring_back(&a, 0), GB_OK);
     EACH_ROW(&m)
     {
@@ -317,6 +334,27 @@ static void outputs_are_written_where_the_source_wants_them_and_nowhere_else(voi
         check_row(back[source], at, source, slot, number);
     }
     for (uint32_t source = 0; source < 4; source++) CHECK_EQ(count_set(back[source], BACK_ROWS * HIDDEN), rows_of(&m, source) * HIDDEN);
+    device_free_all();
+}
+
+static void outputs_beyond_the_rows_of_a_source_go_nowhere_and_are_a_fault(void)
+{
+    meeting m;
+    uint16_t *back;
+    make_meeting(&m, 1, 8, 4, 32);
+    m.headers[0][8 + GB_K_HEADER_BEGIN] = BACK_ROWS - 2;
+    CHECK(m.rows > 2);
+    gb_k_regroup_args a = regroup(&m, 40);
+    back = device_new(BACK_ROWS * HIDDEN, 2);
+    a.back = device_copy(&back, 1, sizeof back);
+    a.fault = m.args.fault;
+    a.back_rows = BACK_ROWS;
+    CHECK_EQ(gb_k_bring_back(&a, 0), GB_OK);
+    CHECK_EQ(count_set(back, BACK_ROWS * HIDDEN), 2 * HIDDEN);
+    gb_k_fault fault = fault_read(a.fault);
+    CHECK_EQ(fault.kind, GB_K_FAULT_ROOM);
+    CHECK_EQ(fault.row, 0);
+    CHECK(fault.value >= BACK_ROWS);
     device_free_all();
 }
 
@@ -371,7 +409,7 @@ static void push(pushing *p, uint32_t n, uint32_t stride)
     p->args = (gb_k_push_args){.rows = DEVICE_COPY(p->rows), .headers = DEVICE_COPY(p->headers), .grouped_of_route = device_new(n * TOP, 4),
                                .h = device_copy(p->h, n * WIDE, 2), .slot_of_route = device_copy(p->slot, n * TOP, 4),
                                .place_in_slot = device_copy(p->place, n * TOP, 4), .offsets = DEVICE_COPY(p->offsets), .version = version_new(),
-                               .fault = fault_new(), .n = n, .K = TOP, .hidden = WIDE, .source = SOURCE, .ranks = RANKS, .slots = SLOTS,
+                               .abandoned = device_copy(&abandoned, 1, 4), .fault = fault_new(), .n = n, .K = TOP, .hidden = WIDE, .source = SOURCE, .ranks = RANKS, .slots = SLOTS,
                                .stride = stride};
     CHECK_EQ(gb_k_push(&p->args, 0), GB_OK);
     device_read(p->grouped, p->args.grouped_of_route, n * TOP, 4);
@@ -413,6 +451,21 @@ static void push_puts_rows_and_headers_into_the_windows_of_their_ranks(void)
     push(&p, ROWS, ROWS * TOP);
     CHECK_EQ(check_windows(&p), 0);
     check_headers(&p);
+    CHECK_EQ(fault_read(p.args.fault).kind, GB_K_FAULT_NONE);
+    device_free_all();
+}
+
+static void push_writes_nothing_behind_an_abandoned_barrier(void)
+{
+    pushing p;
+    abandoned = 1;
+    push(&p, ROWS, ROWS * TOP);
+    abandoned = 0;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        CHECK_EQ(count_set(p.rows[rank], RANKS * ROWS * TOP * WIDE), 0);
+        CHECK_EQ(count_set((uint16_t *)p.headers[rank], RANKS * (PER_RANK + GB_K_HEADER_WORDS) * 2), 0);
+    }
+    for (uint32_t i = 0; i < ROWS * TOP; i++) CHECK_EQ(p.grouped[i], -1);    /* nothing comes back */
     CHECK_EQ(fault_read(p.args.fault).kind, GB_K_FAULT_NONE);
     device_free_all();
 }
@@ -503,6 +556,8 @@ static void no_rows_are_no_work(void)
 TESTS(TEST(arrive_groups_our_routes_and_the_next_call_starts_clean), TEST(arrive_says_that_nothing_came_when_there_are_no_rows),
       TEST(spread_lays_outputs_by_route_and_fills_with_what_changes_no_sum), TEST(headers_tell_each_rank_counts_beginnings_and_version),
       TEST(land_finds_each_slot_and_source_in_both_orders), TEST(land_takes_nothing_when_one_header_may_not_be_taken),
+      TEST(land_takes_nothing_behind_an_abandoned_barrier), TEST(push_writes_nothing_behind_an_abandoned_barrier),
+      TEST(outputs_beyond_the_rows_of_a_source_go_nowhere_and_are_a_fault),
       TEST(rows_are_grouped_and_return_in_the_order_of_arrival), TEST(outputs_are_written_where_the_source_wants_them_and_nowhere_else),
       TEST(more_rows_than_a_grid_has_warps_are_walked_over),
       TEST(push_puts_rows_and_headers_into_the_windows_of_their_ranks), TEST(rows_beyond_the_stride_stay_and_are_a_fault),

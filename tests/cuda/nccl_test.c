@@ -568,7 +568,7 @@ static void come_alone(cudaError_t expected, const char *word)
     cuemu_set_devices(2);
     meeting m = open_meeting();
     cudaStream_t stream;
-    gb_k_barrier_args a = {m.table, m.epoch, NULL, 0, 0, 2};
+    gb_k_barrier_args a = {m.table, m.epoch, NULL, 0, 0, 2, NULL};
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     cuemu_quiet(1);
     cudaGetLastError();    /* of an earlier deadlock */

@@ -109,7 +109,7 @@ static void run_graphs(member *m)
 /* A window of INTS, words of the barrier behind them. */
 static void meet(const member *m, char **flags, uint32_t *epoch, gb_k_fault *fault)
 {
-    gb_k_barrier_args a = {(uint32_t *const *)(void *)flags, epoch, fault, 0, (uint32_t)m->rank, RANKS};
+    gb_k_barrier_args a = {(uint32_t *const *)(void *)flags, epoch, fault, 0, (uint32_t)m->rank, RANKS, NULL};
     CHECK_EQ(gb_k_barrier(&a, m->stream), GB_OK);
 }
 

@@ -314,6 +314,8 @@ static void travel_by_windows(const world *w, const seat seats[RANKS], uint32_t 
         landing l = lay_tables(w, &seats[i], headers[i], stride, RANKS * stride);
         compute_arrived(w, &l, i, rows[i]);
         l.regroup.back = all_back;
+        l.regroup.fault = w->fault;
+        l.regroup.back_rows = RANK_ROWS * K;
         CHECK_EQ(gb_k_bring_back(&l.regroup, 0), GB_OK);
     }
     for (uint32_t i = 0; i < RANKS; i++) combine(&seats[i], back[i], seats[i].grouped_of_route);

@@ -49,6 +49,7 @@ struct Region {
     bool adopted;       /* of another process */
     bool strangers;     /* other processes write here */
     uint16_t lent[CUEMU_MAX_DEVICES];    /* how many windows of a device reach it */
+    bool orphan;        /* given back by its rank, but windows of others reach it: as on hardware, the last of them frees it */
 };
 
 static std::map<char *, Region> regions;                        /* by start */
@@ -231,7 +232,7 @@ void *allocate(size_t bytes, Space space, int device)
 {
     if (space == Space::device && bytes_used[device] + bytes > settings().memory)
         return nullptr;
-    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr, -1, false, false, {0}};
+    Region region = {nullptr, bytes, space, device, nullptr, 0, nullptr, -1, false, false, {0}, false};
     if (space != Space::shared || !reuse_shared(bytes, &region)) {
         if (!take_pages(&region))
             return nullptr;
@@ -246,11 +247,20 @@ void *allocate(size_t bytes, Space space, int device)
     return region.start;
 }
 
+static bool is_reached(const Region &region)
+{
+    return std::any_of(std::begin(region.lent), std::end(region.lent), [](uint16_t windows) { return windows > 0; });
+}
+
 bool release(void *start, Space space)
 {
     auto found = regions.find(static_cast<char *>(start));
-    if (found == regions.end() || found->second.space != space)
+    if (found == regions.end() || found->second.space != space || found->second.orphan)
         return false;
+    if (is_reached(found->second)) {
+        found->second.orphan = true;
+        return true;
+    }
     Region region = found->second;
     check_slack(region, nullptr);
     regions.erase(found);
@@ -300,7 +310,7 @@ void *allocate_lendable(size_t bytes, int device)
 {
     if (bytes_used[device] + bytes > settings().memory)
         return nullptr;
-    Region region = {nullptr, bytes, Space::device, device, nullptr, 0, nullptr, memfd_create("cuemu window", MFD_CLOEXEC), false, false, {0}};
+    Region region = {nullptr, bytes, Space::device, device, nullptr, 0, nullptr, memfd_create("cuemu window", MFD_CLOEXEC), false, false, {0}, false};
     if (region.file < 0)
         return nullptr;
     if (ftruncate(region.file, off_t(bytes + kPage)) || !map_file(&region) ||
@@ -325,7 +335,7 @@ char *adopt(const SharedFile &file, int device)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", file.process, file.file);
-    Region region = {nullptr, file.bytes, Space::device, device, nullptr, 0, nullptr, open(path, O_RDWR | O_CLOEXEC), true, false, {0}};
+    Region region = {nullptr, file.bytes, Space::device, device, nullptr, 0, nullptr, open(path, O_RDWR | O_CLOEXEC), true, false, {0}, false};
     if (region.file < 0)
         return nullptr;
     if (!map_file(&region)) {
@@ -360,9 +370,14 @@ bool is_lendable(const void *start, size_t bytes)
 
 void lend(const void *start, int to, int change)
 {
-    Region *region = find(start);    /* its rank may have given it back already */
-    if (region && region->lent[to] + change >= 0)
-        region->lent[to] = uint16_t(region->lent[to] + change);
+    Region *region = find(start);
+    if (!region || region->lent[to] + change < 0)
+        return;
+    region->lent[to] = uint16_t(region->lent[to] + change);
+    if (region->orphan && !is_reached(*region)) {
+        region->orphan = false;
+        release(region->start, Space::device);
+    }
 }
 
 bool is_lent(const void *start, int to)

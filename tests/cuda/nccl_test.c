@@ -477,6 +477,29 @@ static void memory_that_is_no_window_is_not_for_peers(void)
     close_shared(&s);
 }
 
+static void the_memory_of_a_window_stays_until_no_rank_reaches_it(void)
+{
+    shared_ring s = {0};
+    open_shared(&s);
+    register_parts(&s, RANKS * ZOO_INTS * sizeof(int));
+    CHECK_EQ(ncclGroupEnd(), ncclSuccess);
+    CHECK_EQ(ncclCommWindowDeregister(s.ring.comms[0], s.windows[0]), ncclSuccess);
+    s.windows[0] = NULL;
+    cudaSetDevice(0);
+    CHECK_EQ(ncclMemFree(s.parts[0]), ncclSuccess);
+    cudaSetDevice(1);
+    zoo_fill(s.parts[0], 1, s.ring.streams[1]);
+    cudaStreamSynchronize(s.ring.streams[1]);
+    CHECK_EQ(cuemu_reports(), 0);
+    cuemu_quiet(1);
+    CHECK(ncclMemFree(s.parts[0]) != ncclSuccess);
+    CHECK_CONTAINS(cuemu_report_text(), "BAD FREE");
+    cuemu_clear_reports();
+    cuemu_quiet(0);
+    s.parts[0] = NULL;
+    close_shared(&s);
+}
+
 static void windows_that_differ_or_miss_a_rank_are_reported(void)
 {
     shared_ring s = {0};
@@ -659,5 +682,6 @@ TESTS(TEST(collectives_move_what_nccl_says), TEST(a_graph_with_a_collective_repl
       TEST(joining_is_in_progress_until_all_have_joined), TEST(a_call_is_taken_when_the_host_asks_and_no_sooner),
       TEST(a_rank_that_nobody_joins_is_a_deadlock), TEST(one_thread_joins_several_ranks_inside_a_group),
       TEST(kernels_write_into_the_windows_of_other_ranks), TEST(memory_that_is_no_window_is_not_for_peers),
+      TEST(the_memory_of_a_window_stays_until_no_rank_reaches_it),
       TEST(windows_that_differ_or_miss_a_rank_are_reported), TEST(a_host_that_polls_with_a_deadline_is_no_deadlock),
       TEST(an_error_that_comes_later_reaches_every_rank), TEST(a_thread_for_each_rank_works_in_every_mode))

@@ -89,6 +89,7 @@ gb_cuda_run(world_test.lazy cuda_world_test CUEMU_STREAMS=lazy)
 if(GB_CUDA_CHECKS)
   gb_cuda_run(counts_test.others_first cuda_counts_test CUEMU_STREAMS=others_first)
   gb_cuda_run(agree_test.others_first cuda_agree_test CUEMU_STREAMS=others_first)
+  gb_cuda_run(spread_test.lazy cuda_spread_test CUEMU_STREAMS=lazy)
 endif()
 
 # The benchmark's steps with tiny sizes: what it computes is checked, times mean nothing.

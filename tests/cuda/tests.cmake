@@ -141,7 +141,7 @@ endif()
 if(GB_CUDA_CHECKS)
   include(cuda/gates.cmake)
 
-  # The part for every change: what nvcc says, and kernels with every access checked.
+  # For a look before a commit: what nvcc says, and kernels with every access checked.
   set(short gate.spills gate.resources gate.census gate.links)
   add_custom_target(cuda_short_checks)
   foreach(target cuda_cubins gimbal gimbal_cuemu gimbal_cuda)
